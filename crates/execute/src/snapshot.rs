@@ -17,11 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use store::{Snapshot, View};
+use txn::fragments::Operation;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::{self, Read, WRITE_REFUSED};
 use txn::{
-    Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Space, Stop, Tx, TxContext,
-    slots,
+    Access, Call, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop, Tx,
+    TxContext, slots,
 };
 
 /// How a read at a snapshot ended.
@@ -108,7 +109,7 @@ pub type Pause = Arc<dyn Fn() + Send + Sync>;
 /// Runs read-only requests for one thread.
 ///
 /// Keeps its side of the transaction between runs, so that a read allocates nothing but its procedure's
-/// future.
+/// future; and a call that reads one record has no future.
 pub struct SnapshotReader {
     engine: Arc<dyn Engine>,
     access: Option<Box<SnapshotAccess>>,
@@ -167,33 +168,17 @@ impl SnapshotReader {
         slots_version: Option<u32>,
         now_ms: u64,
     ) -> ReadOutcome {
-        let view = self.engine.view();
-        let snapshot = match &mut self.access {
-            Some(access) if is_active(Mutant::StaleSnapshot) => access.snapshot.take(),
-            _ => None,
-        };
-        let snapshot = snapshot.unwrap_or_else(|| view.open());
-        if let Some(wanted) = slots_version {
-            let read = view.read_at(&snapshot, &slots::version_key());
-            if slots::version_of(read.entry.as_ref()) != wanted {
-                view.close(snapshot);
-                return ReadOutcome::Done(Err(Stop::Undeclared(None)));
-            }
+        if let Some((key, operation)) = request.procedure.one_read(&request.args)
+            && request.route.holds(&key)
+        {
+            return self.read_one(&key, operation, slots_version, now_ms);
         }
-        let now_ms = now_ms.max(snapshot.time_ms);
-        let position = snapshot.position;
-        let mut access = match self.access.take() {
-            Some(access) => access,
-            None => {
-                Box::new(SnapshotAccess::new(self.engine.clone(), self.interrupt.clone(), self.pause.clone()))
-            }
+        let (mut access, now_ms) = match self.open(slots_version, now_ms) {
+            Ok(opened) => opened,
+            Err(stop) => return ReadOutcome::Done(Err(stop)),
         };
-        access.snapshot = Some(snapshot);
-        access.now_ms = now_ms;
-        access.must_order = false;
-        (access.looks, access.hits, access.misses) = (0, 0, 0);
-
-        let (access, polled) = tx::lend_to_procedure(access, || {
+        let position = access.snapshot.as_ref().map_or(Position::NONE, |snapshot| snapshot.position);
+        let (lent, polled) = tx::lend_to_procedure(access, || {
             // A panic must not escape: the snapshot would stay open, and the thread serves other clients.
             catch_unwind(AssertUnwindSafe(|| {
                 let call = Call::new(request.clone());
@@ -202,26 +187,15 @@ impl SnapshotReader {
                 future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
             }))
         });
-        let mut must_order = false;
-        let mut found = (0, 0);
-        if let Ok(mut access) = access.into_any().downcast::<SnapshotAccess>() {
-            must_order = access.must_order;
-            self.looks = access.looks;
-            found = (access.hits, access.misses);
-            if !is_active(Mutant::StaleSnapshot)
-                && let Some(snapshot) = access.snapshot.take()
-            {
-                view.close(snapshot);
-            }
-            self.access = Some(access);
-        }
+        access = lent.into_any().downcast().expect("whoever polls gets back the access that it lent");
+        let (must_order, hits, misses) = self.close(access);
         if self.interrupt.end() {
             return ReadOutcome::Interrupted;
         }
         if must_order {
             return ReadOutcome::MustOrder;
         }
-        self.lookups.add(found.0, found.1);
+        self.lookups.add(hits, misses);
         ReadOutcome::Done(match polled {
             Ok(Poll::Ready(outcome)) => outcome,
             Ok(Poll::Pending) => Err(Stop::abort(format!(
@@ -234,6 +208,80 @@ impl SnapshotReader {
                 panic_text(&*panic)
             ))),
         })
+    }
+}
+
+impl SnapshotReader {
+    /// [`SnapshotReader::run_where`] for a call that reads one record of this partition and does this with it
+    /// ([`txn::Procedure::one_read`]).
+    pub fn read_one(
+        &mut self,
+        key: &Key,
+        operation: Operation<'_>,
+        slots_version: Option<u32>,
+        now_ms: u64,
+    ) -> ReadOutcome {
+        let (mut access, now_ms) = match self.open(slots_version, now_ms) {
+            Ok(opened) => opened,
+            Err(stop) => return ReadOutcome::Done(Err(stop)),
+        };
+        let read = catch_unwind(AssertUnwindSafe(|| access.read(key, Intent::Read)));
+        let (must_order, hits, misses) = self.close(access);
+        if must_order {
+            return ReadOutcome::MustOrder;
+        }
+        self.lookups.add(hits, misses);
+        ReadOutcome::Done(match read {
+            Ok(Poll::Ready(read)) => read.map(|read| {
+                let found = read.entry.as_ref().filter(|entry| !entry.expired(now_ms));
+                operation.read(found, now_ms)
+            }),
+            Ok(Poll::Pending) => Err(Stop::abort("ERR a read at a snapshot waited")),
+            Err(panic) => Err(Stop::abort(format!("ERR a read panicked: {}", panic_text(&*panic)))),
+        })
+    }
+
+    /// Opens a snapshot, if its slots are those of a version, for a run that lasts until
+    /// [`SnapshotReader::close`]. Gives the run's time, too.
+    fn open(&mut self, slots_version: Option<u32>, now_ms: u64) -> Result<(Box<SnapshotAccess>, u64), Stop> {
+        let view = self.engine.view();
+        let snapshot = match &mut self.access {
+            Some(access) if is_active(Mutant::StaleSnapshot) => access.snapshot.take(),
+            _ => None,
+        };
+        let snapshot = snapshot.unwrap_or_else(|| view.open());
+        if let Some(wanted) = slots_version {
+            let read = view.read_at(&snapshot, &slots::version_key());
+            if slots::version_of(read.entry.as_ref()) != wanted {
+                view.close(snapshot);
+                return Err(Stop::Undeclared(None));
+            }
+        }
+        let now_ms = now_ms.max(snapshot.time_ms);
+        let mut access = match self.access.take() {
+            Some(access) => access,
+            None => {
+                Box::new(SnapshotAccess::new(self.engine.clone(), self.interrupt.clone(), self.pause.clone()))
+            }
+        };
+        access.snapshot = Some(snapshot);
+        access.now_ms = now_ms;
+        access.must_order = false;
+        (access.looks, access.hits, access.misses) = (0, 0, 0);
+        Ok((access, now_ms))
+    }
+
+    /// Closes the snapshot of a run. Gives whether the order must decide, and the hits and misses.
+    fn close(&mut self, mut access: Box<SnapshotAccess>) -> (bool, u64, u64) {
+        if !is_active(Mutant::StaleSnapshot)
+            && let Some(snapshot) = access.snapshot.take()
+        {
+            self.engine.view().close(snapshot);
+        }
+        self.looks = access.looks;
+        let ended = (access.must_order, access.hits, access.misses);
+        self.access = Some(access);
+        ended
     }
 }
 

@@ -28,10 +28,9 @@ use crate::script;
 use crate::table::{self, Command, Data, Flags, Run};
 use crate::telling::{teller, telling};
 use plan::BlockPlan;
-use smallvec::SmallVec;
 use std::ops::Range;
 use txn::codec::{Reader, put_bytes, put_varint};
-use txn::fragments::{Done, FragmentValues, InTurn, Operation, reply_of};
+use txn::fragments::{Done, InTurn, Operation};
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::request::KeySets;
@@ -70,10 +69,10 @@ impl ReplyRoom {
 
     /// The reply if it is short, or if there is room for it, and was for all before it.
     fn admit(&mut self, reply: Reply) -> Reply {
-        let bytes = reply.bytes();
         if self.bytes == usize::MAX {
             return reply;
         }
+        let bytes = reply.bytes();
         // Whether executed whole or in fragments, of which each has a part of such a reply.
         let has_no_room = reply == TOO_LONG || reply == errors::MGET_TOO_LONG;
         let is_short = bytes <= SHORT_REPLY_BYTES || reply.is_error() && bytes <= SHORT_ERROR_BYTES;
@@ -181,6 +180,20 @@ impl Block {
         }
         let words = self.commands.iter().flat_map(|command| command.iter().cloned());
         Args(std::iter::once(Blob::from(header)).chain(words).collect())
+    }
+
+    /// The first argument of `redis.block` for commands that the server has gathered, which have this many
+    /// words each, the name included. The words of all commands follow it.
+    pub fn gathered_header(counts: &[usize]) -> Blob {
+        let mut header = Vec::with_capacity(3 + counts.len());
+        // No key is watched.
+        header.push(0);
+        put_varint(&mut header, counts.len() as u64);
+        for &count in counts {
+            put_varint(&mut header, count as u64);
+        }
+        header.push(GATHERED);
+        Blob::from(header)
     }
 
     /// The block that the arguments describe; `None` if they don't describe one.
@@ -316,22 +329,55 @@ async fn run_commands(mut tx: Tx, block: &Block, commands: &[&[Blob]], terms: Te
     }
     let mut replies = Vec::with_capacity(commands.len());
     let mut room = if block.is_gathered { ReplyRoom::without_limit() } else { ReplyRoom::new() };
-    let mut rest = commands;
-    while let Some((argv, behind)) = rest.split_first() {
-        let turn = if terms.actor.may_all() { Turn::of(rest) } else { None };
-        let Some(turn) = turn else {
+    let may_all = terms.actor.may_all();
+    let step_at = |at: usize| commands.get(at).filter(|_| may_all).and_then(|words| Step::of(words));
+    let mut at = 0;
+    let mut step = step_at(at);
+    let mut turn = Turn::default();
+    while let Some(argv) = commands.get(at) {
+        let Some(first) = step else {
             let argv = argv.iter().cloned().collect();
             let terms = terms.looking(&mut tx).await?;
             replies.push(room.admit(execute(tx.clone(), argv, Caller::Block, terms).await?));
-            rest = behind;
+            at += 1;
+            step = step_at(at);
             continue;
         };
+        turn.begin(first);
+        loop {
+            at += 1;
+            step = step_at(at);
+            let Some(next) = step.take_if(|next| turn.takes(next)) else {
+                break;
+            };
+            turn.add(next);
+        }
         let found = tx.find_unnoted(&turn.key, turn.kind).await?;
         let done = turn.execute(found, tx.now_ms(), |reply| replies.push(room.admit(reply)));
         tx.write_done(&turn.key, done).await?;
-        rest = &rest[turn.commands.len()..];
     }
     Ok(Reply::Array(replies))
+}
+
+/// A command that does something to one key, and needs nothing else.
+struct Step<'a> {
+    key: Key,
+    command: &'static Command,
+    operation: Operation<'a>,
+}
+
+impl<'a> Step<'a> {
+    /// The step of a command, if it is such a command.
+    fn of(words: &'a [Blob]) -> Option<Step<'a>> {
+        let command = table::resolve(words).ok()?.command;
+        let (Run::Data(Data::PerKey(per_key)), [keys]) = (&command.run, command.keys) else {
+            return None;
+        };
+        let args = &words[1..];
+        let key = per_key.only_key(keys, args)?;
+        let plan = per_key.dateless_plan(args)?;
+        Some(Step { key, command, operation: per_key.operation(plan, args, 0) })
+    }
 }
 
 /// The engine is asked anew after so many commands of a turn: it may have reason to stop them.
@@ -339,40 +385,39 @@ const TURN_MAX: usize = 256;
 
 /// Commands of a block that follow each other and do something to the same key: the record is looked up and
 /// written once.
+///
+/// A block uses one for all of its turns, so that it allocates room for commands once.
 struct Turn<'a> {
     key: Key,
     kind: FragmentKind,
-    commands: SmallVec<[(&'static Command, Operation<'a>); 4]>,
+    commands: Vec<(&'static Command, Operation<'a>)>,
+}
+
+impl Default for Turn<'_> {
+    fn default() -> Self {
+        Turn { key: Key::new(b""), kind: FragmentKind::Read, commands: Vec::new() }
+    }
 }
 
 impl<'a> Turn<'a> {
-    /// The turn at the front of a list of commands, if the first command is one of those that have turns.
-    fn of(commands: &[&'a [Blob]]) -> Option<Turn<'a>> {
-        let mut steps = commands.iter().take(TURN_MAX).map_while(|words| Turn::step(words));
-        let (key, command, first) = steps.next()?;
-        let mut turn = Turn { key, kind: first.kind, commands: SmallVec::from_iter([(command, first)]) };
-        for (_, command, operation) in steps.take_while(|(key, ..)| *key == turn.key) {
-            if operation.kind != turn.kind {
-                turn.kind = FragmentKind::Update;
-            }
-            turn.commands.push((command, operation));
-        }
-        Some(turn)
+    /// Becomes the turn that begins with a step.
+    fn begin(&mut self, Step { key, command, operation }: Step<'a>) {
+        (self.key, self.kind) = (key, operation.kind);
+        self.commands.clear();
+        self.commands.push((command, operation));
     }
 
-    /// A command that does something to one key, and needs nothing else.
-    fn step(words: &'a [Blob]) -> Option<(Key, &'static Command, Operation<'a>)> {
-        let command = table::resolve(words).ok()?.command;
-        let (Run::Data(Data::PerKey(per_key)), [keys]) = (&command.run, command.keys) else {
-            return None;
-        };
-        let args = &words[1..];
-        let mut named = per_key.keys(keys, args);
-        let (Some(key), None) = (named.next(), named.next()) else {
-            return None;
-        };
-        let plan = per_key.dateless_plan(args)?;
-        Some((key, command, per_key.operation(plan, args, 0)))
+    /// Whether the next step belongs to the turn.
+    fn takes(&self, next: &Step<'a>) -> bool {
+        self.key == next.key && self.commands.len() < TURN_MAX
+    }
+
+    /// Adds a step that belongs to the turn.
+    fn add(&mut self, Step { command, operation, .. }: Step<'a>) {
+        if operation.kind != self.kind {
+            self.kind = FragmentKind::Update;
+        }
+        self.commands.push((command, operation));
     }
 
     /// Executes the commands on what was found, or had expired, and gives each reply as it comes.
@@ -384,11 +429,17 @@ impl<'a> Turn<'a> {
     ) -> Done {
         let found = found.as_ref();
         let context = FragmentContext { place: 0, found, own: None, has_expired, inputs: &[], now_ms };
+        if let [(command, operation)] = self.commands[..] {
+            told::note(|| Note::Began(command.name));
+            let Done { write, value, .. } = operation.execute(&self.key, context);
+            reply(operation.reply(value));
+            return Done { write, ..Done::read(FragmentValue::NIL) };
+        }
         let mut in_turn = InTurn::new(&self.key, context);
         for (command, operation) in &self.commands {
             told::note(|| Note::Began(command.name));
             let value = in_turn.execute(*operation);
-            reply(reply_of(operation.code, operation.args, FragmentValues::from_iter([value])));
+            reply(operation.reply(value));
         }
         in_turn.done(FragmentValue::NIL)
     }

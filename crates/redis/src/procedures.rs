@@ -13,6 +13,7 @@ use crate::script;
 use crate::table::{COMMANDS, Command, Run};
 use crate::telling::{teller, telling};
 use std::sync::Arc;
+use txn::fragments::Operation;
 use txn::mutant::{Mutant, is_active};
 use txn::{
     Args, Blob, Call, Footprint, Fragments, Intent, Key, Position, Procedure, ProcedureFuture, Reply,
@@ -34,6 +35,9 @@ impl Procedure for CommandProcedure {
     }
     fn fragments(&self, request: &Request) -> Option<Fragments> {
         self.command.fragments(&request.args).map(|fragments| fragments.telling(teller(self.command.name)))
+    }
+    fn one_read<'a>(&self, args: &'a [Blob]) -> Option<(Key, Operation<'a>)> {
+        self.command.one_read(args)
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         match self.command.start(tx, Arguments::Call(call)) {

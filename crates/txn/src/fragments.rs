@@ -373,6 +373,48 @@ pub struct Operation<'a> {
     pub takes_own: bool,
 }
 
+impl Operation<'_> {
+    /// Executes the operation by itself, as [`InTurn`] would if there were no other one.
+    pub fn execute(self, key: &Key, context: FragmentContext<'_>) -> Done {
+        told::note(|| Note::Read);
+        let done = self.execute_on(key, context);
+        if let Some(entry) = &done.write {
+            told::note_write(key, entry.as_ref());
+        }
+        done
+    }
+
+    fn execute_on(self, key: &Key, context: FragmentContext<'_>) -> Done {
+        let Operation { code, args, kind, place, .. } = self;
+        let (found, has_expired) = match kind {
+            FragmentKind::Put => (None, false),
+            FragmentKind::Read | FragmentKind::Update => (context.found, context.has_expired),
+        };
+        if has_expired {
+            told::note_expired(key);
+        }
+        let context = FragmentContext { place, found, has_expired, ..context };
+        let done = execute(&code, args, Declared::of_kind(kind), context);
+        done.unwrap_or_else(|_| Done::read(FragmentValue::NIL))
+    }
+
+    /// Executes an operation that only reads on what a record holds: the reply of its call.
+    pub fn read(self, found: Option<&Entry>, now_ms: u64) -> Reply {
+        let Operation { code, args, place, .. } = self;
+        let context = FragmentContext { place, found, own: None, has_expired: false, inputs: &[], now_ms };
+        let done = execute(&code, args, Declared::of_kind(FragmentKind::Read), context);
+        self.reply(done.map_or(FragmentValue::NIL, |done| done.value))
+    }
+
+    /// The reply of a call that consists of the operation, which has this value.
+    pub fn reply(self, value: FragmentValue) -> Reply {
+        match self.code.reply {
+            None => value.into_reply(),
+            Some(_) => reply(&self.code, self.args, FragmentValues::from_iter([value])),
+        }
+    }
+}
+
 /// Executes operations of several calls on one record, one after the other, as one fragment: for the
 /// [`FragmentPlan`] of a call that consists of others, none of which aborts.
 ///
@@ -456,22 +498,16 @@ impl<'a> InTurn<'a> {
     }
 
     /// Executes an operation on what the record holds now.
-    fn step(&self, Operation { code, args, kind, place, .. }: Operation<'_>) -> Done {
+    fn step(&self, operation: Operation<'_>) -> Done {
         let now_ms = self.context.now_ms;
         let (found, has_expired) = match &self.write {
-            _ if kind == FragmentKind::Put => (None, false),
             None => (self.context.found, self.context.has_expired),
             Some(written) => {
                 let has_expired = written.as_ref().is_some_and(|entry| entry.expired(now_ms));
                 (written.as_ref().filter(|_| !has_expired), has_expired)
             }
         };
-        if has_expired {
-            told::note_expired(self.key);
-        }
-        let context = FragmentContext { place, found, has_expired, ..self.context };
-        let done = execute(&code, args, Declared::of_kind(kind), context);
-        done.unwrap_or_else(|_| Done::read(FragmentValue::NIL))
+        operation.execute_on(self.key, FragmentContext { found, has_expired, ..self.context })
     }
 
     fn wrote(&mut self, write: Option<Option<Entry>>) {

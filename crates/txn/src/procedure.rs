@@ -1,8 +1,10 @@
 //! Procedures and their registry.
 
+use crate::blob::Blob;
 use crate::clock::{CORRECT_CLOCK, CorrectClock};
-use crate::fragments::Fragments;
+use crate::fragments::{Fragments, Operation};
 use crate::hash::{FixedMap, hash_bytes};
+use crate::key::Key;
 use crate::reply::Outcome;
 use crate::request::{Args, Footprint, Request};
 use crate::tx::Tx;
@@ -28,6 +30,12 @@ pub trait Procedure: Send + Sync + 'static {
     /// The call that a request asks for as operations on one record each, if it is declared so: then
     /// [`Procedure::run`] does the same ([`crate::fragments`]).
     fn fragments(&self, _request: &Request) -> Option<Fragments> {
+        None
+    }
+
+    /// The key and the operation of a call that does nothing but to read one record. [`Procedure::run`] does
+    /// the same; a reader at a snapshot, which never parks a call, needs no future then.
+    fn one_read<'a>(&self, _args: &'a [Blob]) -> Option<(Key, Operation<'a>)> {
         None
     }
 

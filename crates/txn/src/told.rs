@@ -9,7 +9,7 @@
 
 use crate::{Blob, Entry, Key, Reply, Space};
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// What a procedure did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,33 +80,54 @@ pub struct Told {
 #[cfg(feature = "shuttle")]
 shuttle::thread_local! {
     static NOTES: RefCell<Option<Vec<Note>>> = RefCell::new(None);
+    static IS_NOTING: Cell<bool> = Cell::new(false);
 }
 #[cfg(not(feature = "shuttle"))]
 thread_local! {
     static NOTES: RefCell<Option<Vec<Note>>> = const { RefCell::new(None) };
+    /// Whether there are `NOTES`: what every operation asks costs one load.
+    static IS_NOTING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs one poll of a procedure, adds what it notes, and gives all notes back.
 pub fn noting<R>(notes: Vec<Note>, poll: impl FnOnce() -> R) -> (Vec<Note>, R) {
-    let outer = NOTES.with(|noted| noted.borrow_mut().replace(notes));
+    let outer = exchange(Some(notes));
     let result = poll();
-    let notes = NOTES.with(|noted| std::mem::replace(&mut *noted.borrow_mut(), outer));
+    let notes = exchange(outer);
     (notes.unwrap_or_default(), result)
+}
+
+fn exchange(notes: Option<Vec<Note>>) -> Option<Vec<Note>> {
+    IS_NOTING.with(|is_noting| is_noting.set(notes.is_some()));
+    NOTES.with(|noted| std::mem::replace(&mut *noted.borrow_mut(), notes))
+}
+
+/// Whether notes are wanted.
+#[inline]
+fn is_noting() -> bool {
+    IS_NOTING.with(Cell::get)
 }
 
 /// Takes a note, if they are wanted.
 #[inline]
 pub fn note(note: impl FnOnce() -> Note) {
+    if is_noting() {
+        take(note());
+    }
+}
+
+#[cold]
+fn take(note: Note) {
     NOTES.with(|noted| {
         if let Some(notes) = &mut *noted.borrow_mut() {
-            notes.push(note());
+            notes.push(note);
         }
     });
 }
 
 /// Runs a part of a procedure, and gives what it notes instead of taking it: nothing if no notes are wanted.
 pub(crate) fn kept_apart<R>(part: impl FnOnce() -> R) -> (Vec<Note>, R) {
-    match NOTES.with(|noted| noted.borrow().is_some()) {
+    match is_noting() {
         true => noting(Vec::new(), part),
         false => (Vec::new(), part()),
     }

@@ -4,7 +4,8 @@ use super::documentation::{self, Documentation};
 use super::kinds::{AclCommand, ConnectionCommand, ScriptCommand};
 use super::per_key::PerKey;
 use crate::arguments::Arguments;
-use txn::{Args, Blob, Fragments, ProcedureFuture, Reply, Tx};
+use txn::fragments::Operation;
+use txn::{Args, Blob, FragmentKind, Fragments, Key, ProcedureFuture, Reply, Tx};
 
 /// A set of command flags: Redis's, and a few of our own that COMMAND does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,6 +310,15 @@ impl Command {
             (Run::Data(Data::PerKey(per_key)), [keys]) => per_key.fragments(keys, args),
             _ => None,
         }
+    }
+    /// The key and the operation of a call that does nothing but to read one record, whose words after the
+    /// name are these.
+    pub fn one_read<'a>(&self, args: &'a [Blob]) -> Option<(Key, Operation<'a>)> {
+        let (Run::Data(Data::PerKey(per_key)), [keys]) = (&self.run, self.keys) else {
+            return None;
+        };
+        let plan = per_key.dateless_plan(args).filter(|plan| plan.kind == FragmentKind::Read)?;
+        Some((per_key.only_key(keys, args)?, per_key.operation(plan, args, 0)))
     }
     /// What clients are told of it.
     pub fn documentation(&self) -> Documentation {

@@ -5,7 +5,7 @@
 //! every other place (under another engine, in a script) the function is executed for one key after the
 //! other.
 
-use super::command::KeySpec;
+use super::command::{KeyPlaces, KeySpec};
 use crate::arguments::Arguments;
 use crate::work;
 use std::iter::StepBy;
@@ -104,6 +104,18 @@ impl PerKey {
     /// What it does to the record of its key at a place, among others' operations.
     pub(crate) fn operation<'a>(&self, plan: Plan, args: &'a [Blob], place: usize) -> Operation<'a> {
         Operation { code: self.code, args, kind: plan.kind, place, takes_own: plan.takes_own }
+    }
+
+    /// Its key, if its words name exactly one.
+    pub(crate) fn only_key(&self, keys: &KeySpec, args: &[Blob]) -> Option<Key> {
+        if let KeyPlaces::Range { first: 1, last: 1, .. } = keys.places {
+            return args.first().map(Key::from);
+        }
+        let mut places = places(keys, args);
+        match (places.next(), places.next()) {
+            (Some(place), None) => Some(Key::from(&args[place - 1])),
+            _ => None,
+        }
     }
 
     /// Its keys, in their order.

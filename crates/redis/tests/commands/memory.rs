@@ -17,7 +17,7 @@ use txn::{
 type Record = (Position, Option<Entry>);
 
 /// The store and its clock. A command in fragments is executed as a whole and in fragments, and must do the
-/// same both times.
+/// same both times; so must one that reads one record, with and without a future.
 #[derive(Default)]
 pub struct Memory {
     records: BTreeMap<Key, Record>,
@@ -136,6 +136,10 @@ impl Memory {
         let request = Arc::new(Request::new(RequestId::default(), procedure, args));
         let _wanted = want();
         let apart = fragments::apart(&request).map(|fragments| self.execute_apart(&request, &fragments));
+        let read = request.procedure.one_read(&request.args).map(|(key, operation)| {
+            let entry = self.records.get(&key).and_then(|(_, entry)| entry.as_ref());
+            operation.read(entry.filter(|entry| !entry.expired(self.now_ms)), self.now_ms)
+        });
         let read_only = request.footprint.read_only;
         let mut future = request.procedure.run(Tx::new(context), Call::new(request.clone()));
         let mut access: Box<dyn Access> =
@@ -146,6 +150,9 @@ impl Memory {
             access = back;
             if let Poll::Ready(outcome) = polled {
                 *self = access.into_any().downcast::<Running>().expect("what was lent").memory;
+                if let Some(reply) = read {
+                    assert_eq!(outcome, Ok(reply), "{request:?} as a read of one record, and as a procedure");
+                }
                 if let Some((reply, records)) = apart {
                     assert_eq!(outcome, Ok(reply), "{request:?} in fragments, and as a whole");
                     for (key, record) in records {

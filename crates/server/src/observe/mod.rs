@@ -28,7 +28,7 @@ pub use durations::{BOUNDS_NS, DurationCounts, Durations};
 pub use latency::{CHECKPOINT, FSYNC, FSYNC_ALWAYS, LatencyEvents, Samples};
 pub use monitor::Monitors;
 pub use slowlog::{SlowEntry, SlowLog, shown_words};
-pub use tally::{Books, Call, Subject, Tally};
+pub use tally::{Books, Call, GatheredCalls, Subject, Tally};
 
 use txn::{Key, Space};
 

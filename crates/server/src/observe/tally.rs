@@ -7,9 +7,10 @@ use crate::clock::wall_ms;
 use crate::config::Config;
 use crate::shared::Shared;
 use parking_lot::Mutex;
+use redis_surface::Block;
 use redis_surface::table::{Command, CommandNumber, Flags, Run};
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use txn::{Args, Blob, Reply, Request};
 
@@ -23,8 +24,29 @@ pub enum Subject {
     Words(Box<Args>),
     /// What became of its words: all but the name, and but that of a subcommand of SCRIPT or FUNCTION.
     Request(Arc<Request>),
+    /// The command at a place among others that were ordered together.
+    Gathered(Arc<GatheredCalls>, usize),
     /// The commands of a block.
     Block(Box<[CommandNumber]>),
+}
+
+/// What commands were ordered together with.
+#[derive(Debug, Default)]
+pub struct GatheredCalls(OnceLock<Arc<Request>>);
+
+impl GatheredCalls {
+    /// The commands have become this block.
+    pub fn became(&self, block: &Arc<Request>) {
+        let is_first = self.0.set(block.clone()).is_ok();
+        debug_assert!(is_first, "commands become one block");
+    }
+
+    /// The words of the command at a place, without its name.
+    fn words(&self, place: usize) -> Vec<Blob> {
+        let block = self.0.get().and_then(|request| Block::from_args(&request.args));
+        let command = block.and_then(|mut block| block.commands.get_mut(place).map(std::mem::take));
+        command.map_or_else(Vec::new, |command| command.0.into_iter().skip(1).collect())
+    }
 }
 
 /// A call that was admitted.
@@ -209,6 +231,7 @@ impl Call {
                     .then(|| Blob::from(command.own_name()));
                 name.chain(own).chain(request.args.iter().cloned()).collect()
             }
+            Subject::Gathered(calls, place) => name.chain(calls.words(*place)).collect(),
             Subject::Block(parts) => {
                 let parts = parts.iter().map(|part| Blob::from(part.command().name));
                 name.chain(parts).collect()

@@ -85,6 +85,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use txn::fragments::Operation;
 use txn::{Entry, Epoch, Key, PartitionId, Position, Request, RequestId, ScanRange, SessionId, Space, Stop};
 
 /// What a caller runs at a time on behalf of light requests.
@@ -353,6 +354,14 @@ impl Runtime {
         };
         let reader = &mut port.readers.borrow_mut()[place];
         self.inner.read(reader, request)
+    }
+
+    /// [`Runtime::read`] for a call that reads one record, where there is one partition and transactions are
+    /// ordered.
+    #[inline]
+    pub fn read_one(&self, port: &Port, key: &Key, operation: Operation<'_>) -> ReadOutcome {
+        debug_assert!(self.inner.partitions_count == 1 && !self.is_certified());
+        port.readers.borrow_mut()[0].read_one(key, operation, None, self.inner.epoch_ms())
     }
 
     /// Whether transactions are certified rather than ordered: then each request goes to

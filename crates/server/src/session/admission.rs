@@ -207,6 +207,18 @@ impl Session {
         memory: Memory,
     ) {
         let command = resolved.command;
+        let gathered = self.gathered_name(thread, &resolved, &argv, memory);
+        let argv = match gathered {
+            None => argv,
+            Some(_) => match self.ride(thread, command, argv) {
+                None => return,
+                Some(argv) => argv,
+            },
+        };
+        if let Some(outcome) = self.read_one(thread, command, &argv) {
+            self.call_is_about(|| Subject::Words(Box::new(argv)));
+            return self.answer_read(thread, outcome, None);
+        }
         let reach = thread.reach(std::slice::from_ref(&argv));
         let is_pure = matches!(command.run, Run::Pure(_) | Run::Container(_));
         let acts = self.must_act(command);
@@ -220,7 +232,6 @@ impl Session {
         let publishes = command.is(Flags::PUBSUB);
         let published = publishes.then(|| Published::of(&argv)).flatten();
         let completion = published.map(Completion::Publish);
-        let gathered = self.gathered_name(thread, &resolved, &argv, memory);
         let table = &thread.commands.table;
         let prepared = match memory {
             Memory::Short => table.prepare_short(resolved, argv),

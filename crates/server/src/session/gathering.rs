@@ -20,10 +20,12 @@
 
 use super::thread_context::Submissions;
 use super::{LIGHT_WORDS_MAX, Session, ThreadContext, is_word};
-use redis_surface::table::{Command, Flags, Group, Resolved, Run};
+use crate::observe::{GatheredCalls, Subject};
+use node::{Asker, Route};
+use redis_surface::table::{COMMANDS_COUNT, Command, CommandNumber, Flags, Group, Resolved, Run};
 use redis_surface::{Block, Memory};
 use std::sync::Arc;
-use txn::{Args, Blob, Footprint, Procedure, Request, Weight};
+use txn::{Args, Blob, Footprint, Procedure, Request, SessionId, Weight};
 
 /// Commands of a gathering, at most.
 const COMMANDS_MAX: usize = 32;
@@ -34,72 +36,97 @@ const BYTES_MAX: usize = 16 << 10;
 
 const _: () = assert!(COMMANDS_MAX * (1 + WORDS_MAX) < LIGHT_WORDS_MAX, "a gathering's work is light");
 
-/// Requests of one connection that follow each other and will be one. Their sequence numbers are consecutive.
+/// Commands of one connection that follow each other and will be one request. Their sequence numbers are
+/// consecutive.
+///
+/// The command that leads is a request already: it may stay alone. Those that ride are words only.
 #[derive(Default)]
 pub(super) struct Gathering {
-    members: Vec<Member>,
+    leader: Option<Leader>,
+    /// The arguments of the block, if commands ride: room for its header, and then the words of all commands.
+    words: Vec<Blob>,
+    /// How many words each command has, its name included.
+    counts: Vec<usize>,
+    /// What the calls of the commands that ride are about.
+    calls: Option<Arc<GatheredCalls>>,
+    is_read_only: bool,
     bytes: usize,
 }
 
-struct Member {
+struct Leader {
     request: Arc<Request>,
     /// The command's name, which is not among the request's arguments.
     name: &'static str,
 }
 
 impl Gathering {
-    /// Whether a request may ride with the members.
-    fn takes(&self, request: &Request) -> bool {
-        self.members.last().is_some_and(|last| {
-            let last = &last.request;
-            debug_assert!(request.route.of() == 1 && last.route.of() == 1, "they are executed in one place");
-            last.id.session == request.id.session
-                && last.id.sequence + 1 == request.id.sequence
-                && last.slots_version == request.slots_version
-                && self.members.len() < COMMANDS_MAX
+    /// Whether a command of a session may ride, which has this sequence number and was routed by these slots.
+    fn takes(&self, session: SessionId, sequence: u64, slots_version: u32) -> bool {
+        self.leader.as_ref().is_some_and(|Leader { request, .. }| {
+            debug_assert!(request.route.of() == 1, "gathered commands are executed in one place");
+            request.id.session == session
+                && request.id.sequence + self.counts.len() as u64 == sequence
+                && request.slots_version == slots_version
+                && self.counts.len() < COMMANDS_MAX
                 && self.bytes < BYTES_MAX
         })
     }
 
-    /// Ends the gathering. Gives the request that its members have become, if there are any.
-    pub(super) fn end(&mut self, block: &Arc<dyn Procedure>) -> Option<Arc<Request>> {
-        self.bytes = 0;
-        if self.members.len() <= 1 {
-            return self.members.pop().map(|member| member.request);
-        }
-        let read_only = self.members.iter().all(|member| member.request.footprint.read_only);
-        let leader = self.members[0].request.clone();
-        let command = |member: Member| {
-            let words = member.request.args.iter().cloned();
-            Args(std::iter::once(Blob::from(member.name)).chain(words).collect())
+    /// Begins with a request of a command with this name.
+    fn begin(&mut self, request: Arc<Request>, name: &'static str) {
+        self.bytes = bytes(&request.args);
+        self.is_read_only = request.footprint.read_only;
+        self.counts.push(1 + request.args.len());
+        self.leader = Some(Leader { request, name });
+    }
+
+    /// Adds a command that rides, whose words have these bytes without its name. Gives the sequence number of
+    /// the command that leads, and what the call is about.
+    fn add(&mut self, name: &'static str, argv: Args, bytes: usize, is_read_only: bool) -> (u64, Subject) {
+        let Some(Leader { request, name: first }) = &self.leader else {
+            unreachable!("a command rides behind one that leads");
         };
-        let commands = self.members.drain(..).map(command).collect();
-        let args = Block { commands, is_gathered: true, ..Block::default() }.to_args();
-        Some(Arc::new(Request {
+        if self.words.is_empty() {
+            self.words.push(Blob::EMPTY);
+            self.words.push(Blob::from(*first));
+            self.words.extend(request.args.iter().cloned());
+        }
+        let calls = self.calls.get_or_insert_default();
+        let subject = Subject::Gathered(calls.clone(), self.counts.len());
+        self.counts.push(argv.len());
+        self.words.push(Blob::from(name));
+        self.words.extend(argv.0.into_iter().skip(1));
+        self.bytes += bytes;
+        self.is_read_only &= is_read_only;
+        (request.id.sequence, subject)
+    }
+
+    /// Ends the gathering. Gives the request that its commands have become, if there are any.
+    pub(super) fn end(&mut self, block: &Arc<dyn Procedure>) -> Option<Arc<Request>> {
+        let Leader { request: leader, .. } = self.leader.take()?;
+        let Some(calls) = self.calls.take() else {
+            self.counts.clear();
+            return Some(leader);
+        };
+        self.words[0] = Block::gathered_header(&self.counts);
+        self.counts.clear();
+        let room = self.words.len();
+        let words = std::mem::replace(&mut self.words, Vec::with_capacity(room));
+        let request = Arc::new(Request {
             id: leader.id,
             slots_version: leader.slots_version,
             procedure: block.clone(),
-            args,
-            footprint: Footprint { keys: None, read_only, weight: Weight::Light },
+            args: Args(words.into()),
+            footprint: Footprint { keys: None, read_only: self.is_read_only, weight: Weight::Light },
             route: leader.route.clone(),
             elsewhere: false,
-        }))
+        });
+        calls.became(&request);
+        Some(request)
     }
 }
 
 impl Submissions {
-    /// Adds a request of a command with this name that may lead others, or ride. Gives the sequence number of
-    /// the request that it rides with.
-    fn gather(&mut self, request: Arc<Request>, name: &'static str) -> Option<u64> {
-        if !self.gathering.takes(&request) {
-            self.end_gathering();
-        }
-        let leader = self.gathering.members.first().map(|leader| leader.request.id.sequence);
-        self.gathering.bytes += bytes(&request.args);
-        self.gathering.members.push(Member { request, name });
-        leader
-    }
-
     /// Makes the present gathering a request among the others.
     pub fn end_gathering(&mut self) {
         let request = self.gathering.end(&self.block);
@@ -108,7 +135,20 @@ impl Submissions {
 
     /// Whether there is a gathering.
     pub(super) fn gathers(&self) -> bool {
-        !self.gathering.members.is_empty()
+        self.gathering.leader.is_some()
+    }
+}
+
+/// The commands that may be in a gathering.
+pub(super) struct ShortCommands(Box<[bool]>);
+
+impl Default for ShortCommands {
+    fn default() -> ShortCommands {
+        let mut short = vec![false; COMMANDS_COUNT];
+        for number in CommandNumber::all() {
+            short[number.index()] = is_short(number.command());
+        }
+        ShortCommands(short.into())
     }
 }
 
@@ -122,29 +162,54 @@ impl Session {
         argv: &Args,
         memory: Memory,
     ) -> Option<&'static str> {
-        let is_gathered = is_short(resolved.command)
+        let is_gathered = thread.commands.short.0[resolved.number().index()]
             && resolved.subplace.is_none()
             && !self.is_bulky
             && memory == Memory::Ample
             && argv.len() <= WORDS_MAX + 1
             && bytes(argv) <= BYTES_MAX
-            && !trims(argv)
+            && !trims(resolved.command, argv)
             && thread.shared.runtime.gathers_commands();
         is_gathered.then_some(resolved.command.name)
     }
 
-    /// Submits a request for the order: with others if it may be gathered.
-    pub(super) fn order_gathered(
+    /// Has a command that may be gathered ride with the commands before it. Gives the command's words back if
+    /// it cannot.
+    #[inline]
+    pub(super) fn ride(
         &mut self,
         thread: &mut ThreadContext<'_>,
-        request: Arc<Request>,
-        name: &'static str,
-    ) {
+        command: &'static Command,
+        argv: Args,
+    ) -> Option<Args> {
+        let sequence = self.replies.next_sequence();
+        if !thread.submissions.gathering.takes(self.id, sequence, self.routing.version)
+            || !self.strict.is_empty()
+        {
+            return Some(argv);
+        }
+        let footprint = command.footprint_without_keys();
+        let asker = Asker { unfinished: self.has_unfinished_requests(), readonly: self.readonly };
+        if node::route(&footprint, asker) != Route::Order {
+            return Some(argv);
+        }
+        let bytes = bytes(&argv[1..]);
+        let submissions = &mut *thread.submissions;
+        let (leader, subject) = submissions.gathering.add(command.name, argv, bytes, footprint.read_only);
+        submissions.bytes += bytes;
+        thread.counters.submitted.add(1);
+        self.call_is_about(|| subject);
+        self.await_reply(bytes, None);
+        self.replies.ride(leader);
+        None
+    }
+
+    /// Submits a request for the order that others may ride with.
+    pub(super) fn lead(&mut self, thread: &mut ThreadContext<'_>, request: Arc<Request>, name: &'static str) {
         thread.counters.submitted.add(1);
         thread.submissions.bytes += bytes(&request.args);
-        if let Some(leader) = thread.submissions.gather(request, name) {
-            self.replies.ride(leader);
-        }
+        thread.submissions.end_gathering();
+        thread.submissions.gathering.begin(request, name);
     }
 }
 
@@ -163,12 +228,13 @@ fn is_short(command: &Command) -> bool {
 }
 
 /// Whether XADD takes entries away, of which there may be many.
-fn trims(argv: &Args) -> bool {
-    let options = argv.get(2..).unwrap_or_default().iter().take(2);
-    is_word(&argv[0], "xadd")
-        && options.into_iter().any(|word| is_word(word, "maxlen") || is_word(word, "minid"))
+fn trims(command: &Command, argv: &Args) -> bool {
+    let mut options = argv.get(2..).unwrap_or_default().iter().take(2);
+    command.group == Group::Stream
+        && command.name == "xadd"
+        && options.any(|word| is_word(word, "maxlen") || is_word(word, "minid"))
 }
 
-fn bytes(words: &Args) -> usize {
+fn bytes(words: &[Blob]) -> usize {
     words.iter().map(|word| word.len()).sum()
 }

@@ -78,6 +78,7 @@ use node::Route;
 use node::flights::Flights;
 use reads::StrictReads;
 use redis_surface::codec::Protocol;
+use redis_surface::table::Command;
 use redis_surface::{Involved, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
@@ -480,7 +481,7 @@ impl Session {
         if let Some(outcome) = outcome.filter(|_| strayed.is_none()) {
             return self.answer_read(thread, outcome, completion);
         }
-        self.await_reply(request, completion);
+        self.await_reply(request.args.iter().map(|word| word.len()).sum(), completion);
         if let Some(missing) = strayed {
             return self.order_again(thread, flight, missing);
         }
@@ -504,8 +505,32 @@ impl Session {
             return;
         }
         match gathered.filter(|_| flight.request.route.of() == 1) {
-            Some(name) => self.order_gathered(thread, flight.request, name),
+            Some(name) => self.lead(thread, flight.request, name),
             None => self.order(thread, flight),
+        }
+    }
+
+    /// The outcome of a command that reads one record, if it may read it at the newest final snapshot, and
+    /// needs no request for that: where there is one partition, and nobody else acknowledges writes.
+    #[inline]
+    fn read_one(
+        &self,
+        thread: &ThreadContext<'_>,
+        command: &'static Command,
+        argv: &Args,
+    ) -> Option<txn::Outcome> {
+        let runtime = &thread.shared.runtime;
+        let asker = node::Asker { unfinished: self.has_unfinished_requests(), readonly: self.readonly };
+        let may_read = node::route(&command.footprint_without_keys(), asker) == Route::Snapshot
+            && argv.len() <= LIGHT_WORDS_MAX
+            && runtime.partitions_count() == 1
+            && !runtime.is_member()
+            && !runtime.is_certified();
+        let (key, operation) = command.one_read(&argv[1..]).filter(|_| may_read)?;
+        match runtime.read_one(thread.port, &key, operation) {
+            ReadOutcome::Done(outcome) => Some(outcome),
+            // The order decides.
+            ReadOutcome::MustOrder | ReadOutcome::Interrupted => None,
         }
     }
 
@@ -527,8 +552,9 @@ impl Session {
         }
     }
 
-    /// Gives the reply to a request its place among the connection's replies.
-    fn await_reply(&mut self, request: &Request, completion: Option<Completion>) {
+    /// Gives the reply to a request its place among the connection's replies. `bytes`: those of the request's
+    /// arguments.
+    fn await_reply(&mut self, bytes: usize, completion: Option<Completion>) {
         let treatment = match completion {
             Some(completion) => {
                 if completion.holds() {
@@ -540,7 +566,6 @@ impl Session {
             None if self.speaks() => Treatment::Send,
             None => Treatment::Drop,
         };
-        let bytes = request.args.iter().map(|word| word.len()).sum();
         let call = self.call.take();
         self.replies.expect(treatment, self.protocol, bytes, self.is_bulky, call);
     }

@@ -1,6 +1,6 @@
 //! What a thread lends its sessions for the length of a round, and what they leave there.
 
-use super::gathering::Gathering;
+use super::gathering::{Gathering, ShortCommands};
 use super::transaction::Published;
 use crate::clock::Clocks;
 use crate::config::Config;
@@ -234,6 +234,7 @@ pub(super) fn too_long(args: &Args, is_member: bool) -> Option<Reply> {
 /// The procedures of commands, blocks and scripts, at hand for a thread.
 pub struct Commands {
     pub(super) table: CommandTable,
+    pub(super) short: ShortCommands,
     pub(super) acting: Arc<dyn Procedure>,
     pub(super) block: Arc<dyn Procedure>,
     pub(super) watch: Arc<dyn Procedure>,
@@ -246,6 +247,7 @@ impl Default for Commands {
     fn default() -> Commands {
         Commands {
             table: CommandTable::new(),
+            short: ShortCommands::default(),
             acting: Arc::new(redis_surface::acl::ActingProcedure),
             block: Arc::new(redis_surface::BlockProcedure),
             watch: Arc::new(redis_surface::WatchProcedure),

@@ -393,6 +393,26 @@ fn a_gathering_ends_where_anything_else_begins() {
 }
 
 #[test]
+fn the_slow_log_shows_the_words_of_each_command_of_a_gathering() {
+    let mut node = TestNode::alone();
+    assert_eq!(node.call("CONFIG SET slowlog-log-slower-than 0"), "+OK\r\n");
+    for line in ["SET a 1", "incr a", "HSET h f v", "GET a"] {
+        assert_eq!(node.call(line), "");
+    }
+    assert_eq!(submitted(&mut node), ["redis.block"]);
+    node.answered();
+    assert_eq!(node.call("GET a"), "$1\r\n2\r\n");
+    let log = node.call("SLOWLOG GET 20");
+    let words = ["*3 SET a 1", "*2 incr a", "*4 HSET h f v", "*2 GET a"];
+    for (line, times) in words.into_iter().zip([1, 1, 1, 2]) {
+        let (count, words) = line.split_once(' ').expect("a number and words");
+        let bulk = |word: &str| format!("${}\r\n{word}\r\n", word.len());
+        let shown = format!("{count}\r\n{}", words.split(' ').map(bulk).collect::<String>());
+        assert_eq!(log.matches(&shown).count(), times, "{line}: {log}");
+    }
+}
+
+#[test]
 fn what_rides_is_silent_or_between_others_as_it_would_be_alone() {
     let mut node = TestNode::alone();
     for line in ["SET a 1", "PING", "INCR a", "CLIENT REPLY SKIP", "INCR a", "INCR a", "ECHO x", "GET a"] {
