@@ -77,11 +77,20 @@ impl<M> Line<M> {
     }
     #[inline]
     fn find(&self, tag: Tag, mut is_it: impl FnMut(&RecordRef<M>) -> bool) -> Option<usize> {
-        (0..LINE_SLOTS).find(|slot| {
-            self.high[*slot] == tag.high()
-                && self.tag(*slot) == tag
-                && self.records[*slot].as_ref().is_some_and(&mut is_it)
-        })
+        // All slots are compared before there is a branch: which one it is cannot be predicted.
+        let mut alike = 0_u32;
+        for (slot, high) in self.high.iter().enumerate() {
+            alike |= u32::from(*high == tag.high()) << slot;
+        }
+        while alike != 0 {
+            let slot = alike.trailing_zeros() as usize;
+            let record = self.records.get(slot)?;
+            if self.tag(slot) == tag && record.as_ref().is_some_and(&mut is_it) {
+                return Some(slot);
+            }
+            alike &= alike - 1;
+        }
+        None
     }
     fn put(&mut self, slot: usize, (tag, record): (Tag, RecordRef<M>)) {
         let shift = slot as u32 * LOW_BITS;
@@ -136,14 +145,18 @@ impl<M> Segment<M> {
     fn len(&self) -> usize {
         self.0.split_last().map_or(0, |(last, full)| full.len() * LINE_SLOTS + last.len())
     }
-    /// Where a tag is about, if the segment's tags share their first `depth` bits: less than the number of
-    /// lines, but for none.
+    /// Where a tag is about, if the segment's tags share their first `depth` bits: the line, which is less than
+    /// the number of lines, but for none, and the line that is next likely, if there is one.
     #[inline]
-    fn guess(&self, tag: Tag, depth: u32) -> usize {
+    fn guess(&self, tag: Tag, depth: u32) -> (usize, usize) {
         let place = u64::from(tag.0 << depth & ((1 << TAG_BITS) - 1));
         // The last line is half full on average.
         let slots = (self.0.len() * LINE_SLOTS).saturating_sub(LINE_SLOTS / 2) as u64;
-        (place * slots >> TAG_BITS) as usize / LINE_SLOTS
+        let slot = ((place * slots) >> TAG_BITS) as usize;
+        let (line, place_in_line) = (slot / LINE_SLOTS, slot % LINE_SLOTS);
+        // Before the first line there is none: then no line has this number.
+        let next_likely = if place_in_line < LINE_SLOTS / 2 { line.wrapping_sub(1) } else { line + 1 };
+        (line, next_likely)
     }
     /// The first line whose last tag is not below this one, or the last line.
     #[inline]
@@ -153,7 +166,7 @@ impl<M> Segment<M> {
         if behind >= LINES_WALKED_MAX {
             return lines[..behind].partition_point(|line| line.tag(LINE_SLOTS - 1) < tag);
         }
-        let mut at = self.guess(tag, depth);
+        let (mut at, _) = self.guess(tag, depth);
         while at > 0 && lines[at].tag(0) >= tag {
             at -= 1;
         }
@@ -266,7 +279,9 @@ impl<M: Meta> Shard<M> {
     pub(crate) fn expected(&self, tag: Tag) -> Option<Expected<'_, M>> {
         let (at, depth) = self.segment_of(tag)?;
         let segment = &self.segments[at];
-        segment.0.get(segment.guess(tag, depth)).map(Expected)
+        let (line, next_likely) = segment.guess(tag, depth);
+        let line = segment.0.get(line)?;
+        Some(Expected(line, segment.0.get(next_likely).unwrap_or(line)))
     }
     /// The record with this tag that is the right one.
     #[inline]
@@ -374,14 +389,14 @@ impl<M: Meta> Shard<M> {
     }
 }
 
-/// A line of the index that is about to be read.
-pub(crate) struct Expected<'a, M>(&'a Line<M>);
+/// The lines of the index that are likely about to be read.
+pub(crate) struct Expected<'a, M>(&'a Line<M>, &'a Line<M>);
 
 impl<M> Expected<'_, M> {
-    /// Something of it: whoever uses that has the line loaded.
+    /// Something of them: whoever uses that has the lines loaded.
     #[inline]
     pub(crate) fn load(&self) -> u32 {
-        self.0.low
+        self.0.low ^ self.1.low
     }
 }
 
