@@ -214,7 +214,7 @@ mod tests {
                 }
                 1..5 => {
                     let (space, count) = (key.space(), below(40));
-                    let wanted = |key: &Key| key.as_bytes()[1] % 4 != 0;
+                    let wanted = |key: &Key| !key.as_bytes()[1].is_multiple_of(4);
                     let (found, has_more) = index.first_of(space, shard, place.0, count, wanted);
                     let all = model.range((place.0, Key::new(b""))..).filter(|((hash, key), _)| {
                         shard_of(*hash) == shard && *hash >= place.0 && key.space() == space && wanted(key)
@@ -279,7 +279,7 @@ mod tests {
         let shard = shard_of(key.hash64());
         index.get_or_insert(&key, key.hash64());
         for from_shard in 0..=shard {
-            let from_hash = (from_shard as u64 + 1 << (64 - SHARD_BITS)) - 1;
+            let from_hash = ((from_shard as u64 + 1) << (64 - SHARD_BITS)) - 1;
             let from_hash = if from_shard == shard { key.hash64() } else { from_hash };
             let (found, has_more) = index.first_of(Space::User, shard, from_hash, 1, |_| true);
             assert_eq!((found.len(), has_more), (1, false));
