@@ -18,8 +18,8 @@ pub const SHARDS: usize = 1 << SHARD_BITS;
 /// twice at the same time, which two keys of one shard would be: it stays locked for ever.)
 const WARMED_AT_ONCE: usize = if cfg!(feature = "shuttle") { 1 } else { 16 };
 
-/// A table in shards, each behind its own read-write lock and in the order of hashes ([`crate::shard`]). Those of the system's space are apart: to
-/// look through its few records must not mean to look at all of the users'.
+/// A table in shards, each behind its own read-write lock and in the order of hashes ([`crate::shard`]). The
+/// system's space has shards of its own: a scan of its few records must not look at all of the users'.
 #[derive(Debug)]
 pub(crate) struct Index<M> {
     users: Box<[RwLock<Shard<M>>]>,
@@ -60,8 +60,8 @@ impl<M: Meta> Index<M> {
     /// as far as nobody changes it now.
     ///
     /// One look-up waits for several loads, each of which says where the next one is. Here those of several
-    /// keys are on their way at the same time: first come all shards' locks, then all lines of the index, then
-    /// all records, then all latches, and then all values.
+    /// keys are on their way at the same time: first come all shards' locks, then all lines of the index,
+    /// then all records, then all latches, and then all values.
     pub(crate) fn warm(&self, hashes: &[u64]) {
         for hashes in hashes.chunks(WARMED_AT_ONCE) {
             // No lock and no latch is waited for here, so that it does no harm to hold many.
@@ -118,7 +118,7 @@ impl<M: Meta> Index<M> {
     pub(crate) fn remove(&self, record: &RecordRef<M>) {
         let hash = record.key().hash64();
         let mut shard = self.of_space(record.space(), shard_of(hash)).write();
-        // The caller has the record, too: it is not freed under the lock.
+        // The caller holds the record as well, so it is not freed under the lock.
         shard.remove(tag_of(hash), |other| Arc::ptr_eq(other, record));
     }
 
@@ -131,9 +131,9 @@ impl<M: Meta> Index<M> {
         records.take(limit).cloned().collect()
     }
 
-    /// Copies a space's records of the shard of a number that are `wanted` and have at least this hash: all, or, if there
-    /// are more than `count`, so many of the least hashes and those that share the last one's. In order. Says
-    /// whether there are more behind them.
+    /// Copies records of a space and of the shard with this number, in the order of their hashes: those that
+    /// are `wanted` and whose hash is at least `from_hash`. If there are more than `count`, the copy ends
+    /// behind the last one with the `count`-th hash. Says whether there are more behind them.
     pub(crate) fn first_of(
         &self,
         space: Space,
@@ -144,7 +144,7 @@ impl<M: Meta> Index<M> {
     ) -> (Vec<(u64, RecordRef<M>)>, bool) {
         let shard = self.of_space(space, number).read();
         let mut found: Vec<(u64, &RecordRef<M>)> = Vec::new();
-        // Tags are in order, hashes that share a tag are not: all of the last one's are looked at.
+        // Records are in the order of tags, and records with the same tag in none: the loop ends behind a tag.
         let mut last_tag = None;
         let from_tag = if shard_of(from_hash) < number { Tag::FIRST } else { tag_of(from_hash) };
         for (tag, record) in shard.iter_from(from_tag) {

@@ -8,11 +8,11 @@
 //! Hashes are evenly spread, so the tag itself tells about where in its segment it is: a look-up reads the
 //! directory, one line or two that lie side by side, and the record.
 //!
-//! The directory grows by linear hashing: when there are more than [`SEGMENT_SLOTS`] records for each segment,
-//! the next segment in turn is split in two. With `n = 2^d + s` segments, those of the first `s` prefixes of
-//! `d` bits are split already. So growth is a matter of some tens of slots at a time, nothing larger than a
-//! directory of 16 bytes for each segment is ever copied, and what is freed has sizes that the next segments
-//! ask for again. Removal merges segments in the reverse order.
+//! The directory grows by linear hashing: when there are more than [`SEGMENT_SLOTS`] records for each
+//! segment, the next segment in turn is split in two. With `n = 2^d + s` segments, those of the first `s`
+//! prefixes of `d` bits are split already. So an insertion moves some tens of slots at most, and nothing
+//! larger than a directory of 16 bytes for each segment is ever copied. Removal merges segments in the
+//! reverse order.
 
 use crate::record::{Meta, RecordRef};
 use std::mem;
@@ -24,10 +24,10 @@ const LOW_BITS: u32 = 5;
 const LOW_MASK: u32 = (1 << LOW_BITS) - 1;
 /// The bits of a tag.
 const TAG_BITS: u32 = 16 + LOW_BITS;
-/// How many records a segment has on average before one is split. Those that are not split yet have up to
-/// twice as many, the others down to half. (The model checker is to see splits.)
+/// How many records a segment has on average before one is split. Segments that are not split yet have up
+/// to twice as many, the others down to half. (The model checker is to see splits.)
 const SEGMENT_SLOTS: usize = if cfg!(feature = "shuttle") { 1 } else { 32 };
-/// From here on a segment's lines are searched by halves: somebody has chosen keys whose hashes are alike.
+/// A segment of more lines is searched by halves: somebody has chosen keys whose hashes are alike.
 const LINES_WALKED_MAX: usize = 32;
 
 const _: () = assert!(size_of::<Line<()>>() == 64, "a line is a line of the cache: docs/memory.md");
@@ -145,8 +145,8 @@ impl<M> Segment<M> {
     fn len(&self) -> usize {
         self.0.split_last().map_or(0, |(last, full)| full.len() * LINE_SLOTS + last.len())
     }
-    /// Where a tag is about, if the segment's tags share their first `depth` bits: the line, which is less than
-    /// the number of lines, but for none, and the line that is next likely, if there is one.
+    /// The line where a tag is about, if the segment's tags share their first `depth` bits, and the line that
+    /// is next likely. A segment without lines has neither.
     #[inline]
     fn guess(&self, tag: Tag, depth: u32) -> (usize, usize) {
         let place = u64::from(tag.0 << depth & ((1 << TAG_BITS) - 1));
@@ -274,7 +274,7 @@ impl<M: Meta> Shard<M> {
         }
         Some((prefix + split, depth))
     }
-    /// Where a record with this tag is expected, for whoever wants that loaded: [`Expected::load`].
+    /// The lines where a record with this tag is expected.
     #[inline]
     pub(crate) fn expected(&self, tag: Tag) -> Option<Expected<'_, M>> {
         let (at, depth) = self.segment_of(tag)?;
@@ -393,7 +393,7 @@ impl<M: Meta> Shard<M> {
 pub(crate) struct Expected<'a, M>(&'a Line<M>, &'a Line<M>);
 
 impl<M> Expected<'_, M> {
-    /// Something of them: whoever uses that has the lines loaded.
+    /// A word of both: a caller that uses it has the lines loaded.
     #[inline]
     pub(crate) fn load(&self) -> u32 {
         self.0.low ^ self.1.low
