@@ -144,7 +144,7 @@ impl<M: Meta> Index<M> {
     ) -> (Vec<(u64, RecordRef<M>)>, bool) {
         let shard = self.of_space(space, number).read();
         let mut found: Vec<(u64, &RecordRef<M>)> = Vec::new();
-        // Records are in the order of tags, and records with the same tag in none: the loop ends behind a tag.
+        // Records with the same tag are in no order: the loop ends behind a tag.
         let mut last_tag = None;
         let from_tag = if shard_of(from_hash) < number { Tag::FIRST } else { tag_of(from_hash) };
         for (tag, record) in shard.iter_from(from_tag) {
