@@ -1,8 +1,8 @@
 //! From keys to records.
 
 use crate::record::{Meta, Record, RecordRef};
+use crate::shard::{Shard, Tag};
 use crate::sync::RwLock;
-use hashbrown::HashTable;
 use std::array;
 use std::hint::black_box;
 use triomphe::Arc;
@@ -18,21 +18,18 @@ pub const SHARDS: usize = 1 << SHARD_BITS;
 /// twice at the same time, which two keys of one shard would be: it stays locked for ever.)
 const WARMED_AT_ONCE: usize = if cfg!(feature = "shuttle") { 1 } else { 16 };
 
-type Shard<M> = RwLock<HashTable<RecordRef<M>>>;
-
-/// A hash table in shards, each behind its own read-write lock. Those of the system's space are apart: to
-/// look through its few records must not mean to look at all of the users'.
+/// A table in shards, each behind its own read-write lock and in the order of hashes ([`crate::shard`]). The
+/// system's space has shards of its own: a scan of its few records must not look at all of the users'.
 #[derive(Debug)]
 pub(crate) struct Index<M> {
-    users: Box<[Shard<M>]>,
-    systems: Box<[Shard<M>]>,
+    users: Box<[RwLock<Shard<M>>]>,
+    systems: Box<[RwLock<Shard<M>>]>,
 }
 
-/// The table's hash: its control bytes come from the first bits, which all keys of a shard share, so they are
-/// moved away.
+/// The part of a hash that tells a shard's keys apart.
 #[inline]
-fn table_hash(hash: u64) -> u64 {
-    hash.rotate_left(SHARD_BITS + 16)
+fn tag_of(hash: u64) -> Tag {
+    Tag::of(hash, SHARD_BITS)
 }
 
 pub(crate) fn shard_of(hash: u64) -> usize {
@@ -41,12 +38,12 @@ pub(crate) fn shard_of(hash: u64) -> usize {
 
 impl<M: Meta> Index<M> {
     pub(crate) fn new() -> Index<M> {
-        let shards = || (0..SHARDS).map(|_| RwLock::new(HashTable::new())).collect();
+        let shards = || (0..SHARDS).map(|_| RwLock::new(Shard::new())).collect();
         Index { users: shards(), systems: shards() }
     }
 
     #[inline]
-    fn of_space(&self, space: Space, shard: usize) -> &Shard<M> {
+    fn of_space(&self, space: Space, shard: usize) -> &RwLock<Shard<M>> {
         match space {
             Space::User => &self.users[shard],
             Space::System => &self.systems[shard],
@@ -56,25 +53,26 @@ impl<M: Meta> Index<M> {
     #[inline]
     pub(crate) fn get(&self, key: &Key, hash: u64) -> Option<RecordRef<M>> {
         let shard = self.of_space(key.space(), shard_of(hash)).read();
-        shard.find(table_hash(hash), |record| record.is_of(key)).cloned()
+        shard.find(tag_of(hash), |record| record.is_of(key)).cloned()
     }
 
     /// Loads what looking up and reading users' keys with these hashes will need into the processor's caches,
     /// as far as nobody changes it now.
     ///
     /// One look-up waits for several loads, each of which says where the next one is. Here those of several
-    /// keys are on their way at the same time: first come all shards' locks, then all places in the tables
-    /// and all records, then all latches, and then all values.
+    /// keys are on their way at the same time: first come all shards' locks, then all lines of the index,
+    /// then all records, then all latches, and then all values.
     pub(crate) fn warm(&self, hashes: &[u64]) {
         for hashes in hashes.chunks(WARMED_AT_ONCE) {
             // No lock and no latch is waited for here, so that it does no harm to hold many.
             let shards: [_; WARMED_AT_ONCE] =
                 array::from_fn(|place| self.users[shard_of(*hashes.get(place)?)].try_read());
-            // Keys whose hashes look alike in the table are rare: what is loaded in vain does no harm.
-            let records: [_; WARMED_AT_ONCE] = array::from_fn(|place| {
-                let shard = shards[place].as_ref()?;
-                shard.find(table_hash(hashes[place]), |_| true)
-            });
+            let lines: [_; WARMED_AT_ONCE] =
+                array::from_fn(|place| shards[place].as_ref()?.expected(tag_of(hashes[place])));
+            black_box(lines.iter().flatten().fold(0, |all, line| all ^ line.load()));
+            // Keys with the same tag are rare: what is loaded in vain does no harm.
+            let records: [_; WARMED_AT_ONCE] =
+                array::from_fn(|place| shards[place].as_ref()?.find(tag_of(hashes[place]), |_| true));
             let keys = records.iter().flatten().map(|record| usize::from(record.space() == Space::User));
             black_box(keys.sum::<usize>());
             let cells = records.map(|record| record?.try_latch());
@@ -93,11 +91,12 @@ impl<M: Meta> Index<M> {
             return record;
         }
         let mut shard = self.of_space(key.space(), shard_of(hash)).write();
-        shard
-            .entry(table_hash(hash), |record| record.is_of(key), |record| table_hash(record.key().hash64()))
-            .or_insert_with(|| Arc::new(Record::new(key)))
-            .get()
-            .clone()
+        if let Some(record) = shard.find(tag_of(hash), |record| record.is_of(key)) {
+            return record.clone();
+        }
+        let record = Arc::new(Record::new(key));
+        shard.insert(tag_of(hash), record.clone());
+        record
     }
 
     /// Removes the records of a shard for which `forget` says so, under their latches; returns how many were
@@ -119,12 +118,8 @@ impl<M: Meta> Index<M> {
     pub(crate) fn remove(&self, record: &RecordRef<M>) {
         let hash = record.key().hash64();
         let mut shard = self.of_space(record.space(), shard_of(hash)).write();
-        if let Ok(found) = shard.find_entry(table_hash(hash), |other| Arc::ptr_eq(other, record)) {
-            found.remove();
-        }
-        if shard.len() * 4 < shard.capacity() {
-            shard.shrink_to_fit(|record| table_hash(record.key().hash64()));
-        }
+        // The caller holds the record as well, so it is not freed under the lock.
+        shard.remove(tag_of(hash), |other| Arc::ptr_eq(other, record));
     }
 
     /// Copies up to so many users' records of a shard, of those behind a number of others: what is behind
@@ -132,32 +127,45 @@ impl<M: Meta> Index<M> {
     pub(crate) fn some_of(&self, shard: usize, behind: usize, limit: usize) -> Vec<RecordRef<M>> {
         let shard = self.users[shard].read();
         let behind = behind % shard.len().max(1);
-        let records = shard.iter().skip(behind).chain(shard.iter().take(behind));
+        let records = shard.iter_behind(behind).chain(shard.iter().take(behind));
         records.take(limit).cloned().collect()
     }
 
-    /// Copies a space's records of a shard that are `wanted` and have at least this hash: all, or, if there
-    /// are more than `count`, so many of the least hashes and those that share the last one's. In order. Says
-    /// whether there are more behind them.
+    /// Copies records of a space and of the shard with this number, in the order of their hashes: those that
+    /// are `wanted` and whose hash is at least `from_hash`. If there are more than `count`, the copy ends
+    /// behind the last one with the `count`-th hash. Says whether there are more behind them.
     pub(crate) fn first_of(
         &self,
         space: Space,
-        shard: usize,
+        number: usize,
         from_hash: u64,
         count: usize,
         wanted: impl Fn(&Key) -> bool,
     ) -> (Vec<(u64, RecordRef<M>)>, bool) {
-        let shard = self.of_space(space, shard).read();
-        let records = shard.iter().map(|record| (record.key().hash64(), record));
-        let mut found: Vec<(u64, &RecordRef<M>)> =
-            records.filter(|(hash, record)| *hash >= from_hash && wanted(&record.key())).collect();
-        let all = found.len();
-        if all > count {
-            let (_, &mut (last, _), _) =
-                found.select_nth_unstable_by_key(count.max(1) - 1, |(hash, _)| *hash);
-            found.retain(|(hash, _)| *hash <= last);
+        let shard = self.of_space(space, number).read();
+        let mut found: Vec<(u64, &RecordRef<M>)> = Vec::new();
+        // Records with the same tag are in no order: the loop ends behind a tag.
+        let mut last_tag = None;
+        let from_tag = if shard_of(from_hash) < number { Tag::FIRST } else { tag_of(from_hash) };
+        for (tag, record) in shard.iter_from(from_tag) {
+            let key = record.key();
+            let hash = key.hash64();
+            if hash < from_hash || !wanted(&key) {
+                continue;
+            }
+            found.push((hash, record));
+            if last_tag.is_some_and(|last| last < tag) {
+                break;
+            }
+            if found.len() >= count.max(1) {
+                last_tag = Some(tag);
+            }
         }
         found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.key().cmp(&b.1.key())));
+        let all = found.len();
+        if let Some(&(last, _)) = found.get(count.max(1) - 1) {
+            found.truncate(found.partition_point(|(hash, _)| *hash <= last));
+        }
         let has_more = found.len() < all;
         (found.into_iter().map(|(hash, record)| (hash, record.clone())).collect(), has_more)
     }
@@ -167,5 +175,114 @@ impl<M: Meta> Index<M> {
         let mut records: Vec<RecordRef<M>> = self.users[shard].read().iter().cloned().collect();
         records.extend(self.systems[shard].read().iter().cloned());
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Keys of two shards, of both spaces, that are enough for some splits.
+    fn keys() -> Vec<Key> {
+        let names = (0..600_000_u32).map(|number| number.to_le_bytes());
+        let keys = names.flat_map(|name| [Key::new(&name), Key::system(&name)]);
+        keys.filter(|key| shard_of(key.hash64()) < 2).collect()
+    }
+
+    /// Random operations on an index, against an ordered map.
+    fn check(seed: u64, keys: &[Key]) {
+        let mut state = seed;
+        let mut below = move |bound: usize| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) as usize % bound
+        };
+        let index: Index<()> = Index::new();
+        let mut model: BTreeMap<(u64, Key), RecordRef<()>> = BTreeMap::new();
+        for step in 0..20_000 {
+            let key = &keys[below(keys.len())];
+            let place = (key.hash64(), key.clone());
+            let shard = shard_of(place.0);
+            let grows = step / 4_000 % 2 == 0;
+            match below(100) {
+                0 => {
+                    // Most have `forget` say no.
+                    let keep = |record: &RecordRef<()>| record.key().as_bytes()[0] % 8 != 1;
+                    let all = model.keys().filter(|(hash, _)| shard_of(*hash) == shard).count();
+                    assert_eq!(index.retain(shard, |record| !grows && !keep(record)), all);
+                    model.retain(|(hash, _), record| grows || shard_of(*hash) != shard || keep(record));
+                }
+                1..5 => {
+                    let (space, count) = (key.space(), below(40));
+                    let wanted = |key: &Key| !key.as_bytes()[1].is_multiple_of(4);
+                    let (found, has_more) = index.first_of(space, shard, place.0, count, wanted);
+                    let all = model.range((place.0, Key::new(b""))..).filter(|((hash, key), _)| {
+                        shard_of(*hash) == shard && *hash >= place.0 && key.space() == space && wanted(key)
+                    });
+                    let mut all: Vec<(u64, Key)> = all.map(|(place, _)| place.clone()).collect();
+                    assert_eq!(has_more, all.len() > count.max(1));
+                    all.truncate(count.max(1));
+                    let found: Vec<_> = found.iter().map(|(hash, found)| (*hash, found.key())).collect();
+                    assert_eq!(found, all, "no two of these keys have the same hash");
+                }
+                5..7 => {
+                    let of_users =
+                        |(hash, key): &&(u64, Key)| shard_of(*hash) == shard && key.space() == Space::User;
+                    let all: Vec<&Key> = model.keys().filter(of_users).map(|(_, key)| key).collect();
+                    let (behind, limit) = (below(5_000), below(5_000));
+                    let some = index.some_of(shard, behind, limit);
+                    assert_eq!(some.len(), all.len().min(limit));
+                    if limit >= all.len() {
+                        let mut some: Vec<Key> = some.iter().map(|record| record.key()).collect();
+                        some.sort_by_key(Key::hash64);
+                        assert!(some.iter().eq(all));
+                    }
+                }
+                _ => {
+                    index.warm(&[place.0, place.0.rotate_left(11), 0]);
+                    let found = index.get(key, place.0);
+                    assert_eq!(found.is_some(), model.contains_key(&place));
+                    if below(8) < (if grows { 7 } else { 1 }) {
+                        let record = index.get_or_insert(key, place.0);
+                        assert!(record.is_of(key));
+                        let known = model.entry(place).or_insert_with(|| record.clone());
+                        assert!(Arc::ptr_eq(known, &record));
+                    } else if let Some(record) = model.remove(&place) {
+                        index.remove(&record);
+                        // The second time there is nothing to remove.
+                        index.remove(&record);
+                    }
+                }
+            }
+        }
+        for shard in 0..2 {
+            let of_shard = model.keys().filter(|(hash, _)| shard_of(*hash) == shard).count();
+            assert_eq!(index.shard(shard).len(), of_shard);
+        }
+    }
+
+    #[test]
+    fn an_index_does_what_an_ordered_map_does() {
+        let number = |name| std::env::var(name).ok().and_then(|number: String| number.parse().ok());
+        let first: u64 = number("ORDO_SEED").unwrap_or(1);
+        let keys = keys();
+        for seed in first..first + number("ORDO_SEEDS").unwrap_or(4) {
+            println!("ORDO_SEED={seed} ORDO_SEEDS=1");
+            check(seed, &keys);
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_later_shard_begins_with_its_first_key() {
+        let index: Index<()> = Index::new();
+        let key = Key::new(b"key");
+        let shard = shard_of(key.hash64());
+        index.get_or_insert(&key, key.hash64());
+        for from_shard in 0..=shard {
+            let from_hash = ((from_shard as u64 + 1) << (64 - SHARD_BITS)) - 1;
+            let from_hash = if from_shard == shard { key.hash64() } else { from_hash };
+            let (found, has_more) = index.first_of(Space::User, shard, from_hash, 1, |_| true);
+            assert_eq!((found.len(), has_more), (1, false));
+        }
     }
 }

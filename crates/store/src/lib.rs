@@ -48,6 +48,7 @@ mod newest;
 mod partition;
 mod publish;
 mod record;
+mod shard;
 pub mod snapshots;
 pub mod sync;
 mod usage;

@@ -593,3 +593,50 @@ fn removal_model(_seed: u64) {
 fn a_removed_record_is_looked_up_again() {
     explore(3, 200, removal_model);
 }
+
+/// Two threads insert keys of one shard, so that its segments are split, and a collector removes the
+/// placeholders among them, so that they are merged, while a reader looks for a key that is always there.
+fn splits_model(_seed: u64) {
+    let partition: Arc<Partition<()>> = Arc::new(Partition::new());
+    // The model checker's index has four shards.
+    let names = (0..).map(|number: u32| Key::new(&number.to_le_bytes()));
+    let keys: Arc<Vec<Key>> = Arc::new(names.filter(|key| key.hash64() >> 62 == 0).take(7).collect());
+    let version = |position| Version { position, entry: Some(Entry::new("v")) };
+    let write = move |partition: &Partition<()>, key: &Key| {
+        let mut record = partition.get_or_insert(key);
+        partition.with(&mut record, |cell| cell.insert(version(Position(1))));
+    };
+    write(&partition, &keys[0]);
+    let writers = [1, 4].map(|first| {
+        let (partition, keys) = (partition.clone(), keys.clone());
+        thread::spawn(move || {
+            write(&partition, &keys[first]);
+            partition.get_or_insert(&keys[first + 1]);
+            write(&partition, &keys[first + 2]);
+        })
+    });
+    let collector = {
+        let partition = partition.clone();
+        thread::spawn(move || {
+            partition.collect(usize::MAX);
+        })
+    };
+    for _ in 0..3 {
+        let found = partition.get(&keys[0]).map(|record| record.is_of(&keys[0]));
+        assert_eq!(found, Some(true), "a key is found while others come and go");
+    }
+    for thread in writers.into_iter().chain([collector]) {
+        thread.join().unwrap();
+    }
+    partition.collect(usize::MAX);
+    for (place, key) in keys.iter().enumerate() {
+        let is_written = place != 2 && place != 5;
+        assert_eq!(partition.get(key).is_some(), is_written, "{place}");
+    }
+    assert_eq!(partition.census().versions, 5);
+}
+
+#[test]
+fn keys_are_found_while_segments_of_the_index_are_split_and_merged() {
+    explore(3, 100, splits_model);
+}
