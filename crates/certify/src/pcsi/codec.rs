@@ -392,7 +392,7 @@ enum_form!(Message {
     3 => Outcome { name, stamps },
     4 => Acknowledged(name),
     5 => Ask(name),
-    6 => Updates { after, through, last, retained, updates },
+    6 => Updates { after, sent, through, last, retained, updates },
     7 => Applied { through },
     8 => Want { origin, views },
     9 => Relayed { origin, updates },

@@ -73,10 +73,18 @@ pub enum Message {
     Acknowledged(TransactionName),
     /// From a resolver that waits: what became of the transaction?
     Ask(TransactionName),
-    /// All updates of the sender in `after + 1..=through` that concern the receiver, which has acknowledged
-    /// those up to `after`. Of those, some other site lacks the ones in the runs `retained`, which grow: the
-    /// first and the last number of each. The sender's newest update is `last`.
-    Updates { after: u64, through: u64, last: u64, retained: Vec<(u64, u64)>, updates: Vec<Arc<Update>> },
+    /// All updates of the sender in `sent + 1..=through` that concern the receiver, which was sent those up to
+    /// `sent` before, and has acknowledged those up to `after`. Of the latter, some other site lacks the ones
+    /// in the runs `retained`, which grow: the first and the last number of each. The sender's newest update
+    /// is `last`.
+    Updates {
+        after: u64,
+        sent: u64,
+        through: u64,
+        last: u64,
+        retained: Vec<(u64, u64)>,
+        updates: Vec<Arc<Update>>,
+    },
     /// The sender has applied all that concerns it of the receiver's updates in `1..=through`.
     Applied { through: u64 },
     /// The sender asks for updates of a third site that it may apply to replicas with these views.

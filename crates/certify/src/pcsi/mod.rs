@@ -34,10 +34,11 @@
 //! the transaction has accessed; that loses what earlier transactions of its session have read in others. The
 //! receiver applies the update once the previous number of each stamp's site is applied (equation 1) and its
 //! own views cover the dependencies. What the receiver does not apply yet waits, and the receiver
-//! acknowledges the updates before the first that waits. The sender sends again from there, at most
-//! [`SiteOptions::window`] numbers and about 4 MiB at a time; so this bounds what waits, and propagation
-//! resumes after a crash or a cut from where the receiver is. An update that comes twice is known by its
-//! stamps.
+//! acknowledges the updates before the first that waits. In each period
+//! the sender sends only what is new, and at most [`SiteOptions::window`] numbers and about 4 MiB beyond the
+//! last acknowledgement; so this bounds what waits. The receiver drops a message if one before it is lost.
+//! The sender begins again at the last acknowledgement when a link is new, or when it has heard of no
+//! progress for a time that doubles with each attempt. An update that comes twice is known by its stamps.
 //!
 //! **Gaps.** A site holds each update of others that it has applied until the origin says that all sites
 //! concerned have it; each message lists the earlier updates that some other site lacks. An origin is silent
@@ -589,7 +590,7 @@ impl Pcsi {
                 self.tell_excluded(effects);
             }
             if self.is_open() {
-                let batches = self.outgoing.batches(is_heartbeat, &self.options);
+                let batches = self.outgoing.batches(is_heartbeat, ticks, &self.options);
                 batches.into_iter().for_each(|(peer, message)| self.post(peer, message, effects));
             }
             let waiting = self.resolver.waiting_since(ticks.saturating_sub(self.options.vote_ticks_max));
@@ -752,11 +753,11 @@ impl Pcsi {
                     self.send(from, Message::Outcome { name, stamps }, effects);
                 }
             }
-            Message::Updates { after, through, last, retained, updates } => {
-                self.accept(from, (after, through, last), &retained, updates, effects);
+            Message::Updates { after, sent, through, last, retained, updates } => {
+                self.accept(from, (after, sent, through, last), &retained, updates, effects);
             }
             Message::Applied { through } => {
-                let stable = self.outgoing.acknowledge(from, through, &self.options.sites);
+                let stable = self.outgoing.acknowledge(from, through, self.ticks, &self.options.sites);
                 stable.iter().for_each(|update| self.mark_stable(update));
                 effects.answers.extend(self.witnesses.acknowledged(from, through, &self.options));
             }

@@ -10,6 +10,9 @@ use txn::{NodeId, PartitionId};
 /// A message carries updates of at most so many bytes, about, unless one alone has more.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
+/// The wait before updates are sent once more grows up to this multiple of `silent_ticks_max`.
+const RESEND_SILENCES_MAX: u64 = 4;
+
 /// A longer queue of a site is not counted exactly.
 const QUEUE_COUNTED_MAX: u64 = 4_096;
 
@@ -20,14 +23,50 @@ struct Retained {
     since_tick: u64,
 }
 
+/// How far another site is with the updates of this one.
+#[derive(Debug)]
+struct Peer {
+    /// It has what concerns it up to this number.
+    acknowledged: u64,
+    /// This process has sent what concerns it up to this number. Never below `acknowledged`.
+    sent: u64,
+    /// When it last acknowledged something new, or was first sent what it has not acknowledged.
+    progress_tick: u64,
+    /// If it acknowledges nothing new for so long, it is sent again what it lacks. 0: not set yet.
+    wait_ticks: u64,
+}
+
+impl Peer {
+    fn new(acknowledged: u64) -> Peer {
+        Peer { acknowledged, sent: acknowledged, progress_tick: 0, wait_ticks: 0 }
+    }
+
+    /// What was sent and not acknowledged is sent again at once.
+    fn begin_again(&mut self) {
+        (self.sent, self.wait_ticks) = (self.acknowledged, 0);
+    }
+
+    /// Decides whether what was sent is lost, or the acknowledgement: then it is sent again.
+    fn check_silence(&mut self, now: u64, options: &SiteOptions) {
+        let first = (options.silent_ticks_max / 2).max(1);
+        self.wait_ticks = self.wait_ticks.max(first);
+        if self.sent == self.acknowledged {
+            self.progress_tick = now;
+        } else if now.saturating_sub(self.progress_tick) >= self.wait_ticks {
+            (self.sent, self.progress_tick) = (self.acknowledged, now);
+            self.wait_ticks = (2 * self.wait_ticks).min(RESEND_SILENCES_MAX * options.silent_ticks_max);
+        }
+    }
+}
+
 /// What this site has committed, for the others.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     last_number: u64,
     /// What some other site has not acknowledged.
     retained: BTreeMap<u64, Retained>,
-    /// Up to which number each other site has what concerns it.
-    acknowledged: BTreeMap<NodeId, u64>,
+    /// The other sites that get updates.
+    peers: BTreeMap<NodeId, Peer>,
     /// The sites whose numbers the log does not have yet.
     unlogged: BTreeSet<NodeId>,
 }
@@ -36,17 +75,17 @@ impl Outgoing {
     /// The first number will be the one after `last_number`. All sites but the excluded ones get updates.
     pub fn new(options: &SiteOptions, last_number: u64, excluded: &BTreeSet<NodeId>) -> Outgoing {
         let peers = options.sites.peers_of(options.me).into_iter().filter(|peer| !excluded.contains(peer));
-        let acknowledged = peers.map(|peer| (peer, last_number)).collect();
-        Outgoing { last_number, retained: BTreeMap::new(), acknowledged, unlogged: BTreeSet::new() }
+        let peers = peers.map(|peer| (peer, Peer::new(last_number))).collect();
+        Outgoing { last_number, retained: BTreeMap::new(), peers, unlogged: BTreeSet::new() }
     }
 
     /// A site is fenced: nothing is kept for it. Returns what all others have.
     pub fn exclude(&mut self, peer: NodeId, sites: &SiteMap) -> Vec<Arc<Update>> {
-        self.acknowledged.remove(&peer);
+        self.peers.remove(&peer);
         self.unlogged.remove(&peer);
-        let acknowledged = &self.acknowledged;
+        let peers = &self.peers;
         let lacks = |update: &Update| {
-            let mut lagging = acknowledged.iter().filter(|&(_, &through)| through < update.number);
+            let mut lagging = peers.iter().filter(|(_, peer)| peer.acknowledged < update.number);
             lagging.any(|(&peer, _)| concerns(update, peer, sites))
         };
         let released = self.retained.extract_if(.., |_, retained| !lacks(&retained.update));
@@ -58,8 +97,13 @@ impl Outgoing {
         if options.sites.peers_of(options.me).contains(&peer) {
             let first = self.retained.first_key_value();
             let through = first.map_or(self.last_number, |(&number, _)| number - 1);
-            self.acknowledged.insert(peer, through);
+            self.peers.insert(peer, Peer::new(through));
         }
+    }
+
+    /// A link to another site is new: what was sent on the one before may be lost.
+    pub fn reconnected(&mut self, peer: NodeId) {
+        self.peers.get_mut(&peer).into_iter().for_each(Peer::begin_again);
     }
 
     /// The updates that some other site has not acknowledged.
@@ -78,7 +122,7 @@ impl Outgoing {
     /// How many updates a site has not acknowledged, and when the oldest of them was committed. A long queue
     /// is not counted one by one: its updates for other sites are in the number, too.
     pub fn queue_of(&self, peer: NodeId, sites: &SiteMap) -> (u64, Option<u64>) {
-        let after = self.acknowledged.get(&peer).copied().unwrap_or(self.last_number);
+        let after = self.peers.get(&peer).map_or(self.last_number, |peer| peer.acknowledged);
         let behind = self.retained.range(after.saturating_add(1)..);
         let mut behind = behind.filter(|(_, retained)| concerns(&retained.update, peer, sites));
         let oldest = behind.next().map(|(_, retained)| retained.since_tick);
@@ -91,7 +135,7 @@ impl Outgoing {
     /// The next update. Returns whether no other site needs it.
     pub fn add(&mut self, update: Arc<Update>, sites: &SiteMap, now: u64) -> bool {
         self.last_number = update.number;
-        let is_needed = self.acknowledged.keys().any(|&peer| concerns(&update, peer, sites));
+        let is_needed = self.peers.keys().any(|&peer| concerns(&update, peer, sites));
         if is_needed {
             self.retained.insert(update.number, Retained { update, since_tick: now });
         }
@@ -110,65 +154,85 @@ impl Outgoing {
         runs
     }
 
-    /// What each other site lacks, as far as a message goes. A heartbeat goes also to those that lack
-    /// nothing.
-    pub fn batches(&self, is_heartbeat: bool, options: &SiteOptions) -> Vec<(NodeId, Message)> {
-        let lagging =
-            self.acknowledged.iter().filter(|&(_, &after)| is_heartbeat || after < self.last_number);
-        let lagging: Vec<(NodeId, u64)> = lagging.map(|(&peer, &after)| (peer, after)).collect();
-        if lagging.is_empty() {
-            return Vec::new();
-        }
+    /// What each other site lacks and was not sent, as far as a message goes. At most a message's updates are
+    /// on their way to a site. A heartbeat goes also to those for which there is nothing new.
+    pub fn batches(
+        &mut self,
+        is_heartbeat: bool,
+        now: u64,
+        options: &SiteOptions,
+    ) -> Vec<(NodeId, Message)> {
         let runs = self.runs();
-        let message = |(peer, after): (NodeId, u64)| {
+        let mut messages = Vec::new();
+        for (&to, peer) in &mut self.peers {
+            peer.check_silence(now, options);
+            let (after, sent) = (peer.acknowledged, peer.sent);
             let mut through = self.last_number.min(after + options.window);
+            if through <= sent && !is_heartbeat {
+                continue;
+            }
             let mut updates = Vec::new();
             let mut bytes = 0;
             for (&number, Retained { update, .. }) in
                 self.retained.range((Bound::Excluded(after), Bound::Included(through)))
             {
-                if !concerns(update, peer, &options.sites) {
+                if !concerns(update, to, &options.sites) {
                     continue;
                 }
+                let is_first = bytes == 0;
                 bytes += update.bytes();
-                if bytes > BATCH_BYTES_MAX && !updates.is_empty() {
+                if bytes > BATCH_BYTES_MAX && !is_first {
                     through = number - 1;
                     break;
                 }
-                updates.push(Arc::clone(update));
+                if number > sent {
+                    updates.push(Arc::clone(update));
+                }
             }
+            through = through.max(sent);
+            if through == sent && !is_heartbeat {
+                continue;
+            }
+            peer.sent = through;
             let earlier = runs.iter().take_while(|(first, _)| *first <= after);
             let retained = earlier.map(|&(first, last)| (first, last.min(after))).collect();
-            (peer, Message::Updates { after, through, last: self.last_number, retained, updates })
-        };
-        lagging.into_iter().map(message).collect()
+            let last = self.last_number;
+            messages.push((to, Message::Updates { after, sent, through, last, retained, updates }));
+        }
+        messages
     }
 
     /// A site has all that concerns it, up to this number. Returns what all sites have by that.
-    pub fn acknowledge(&mut self, peer: NodeId, through: u64, sites: &SiteMap) -> Vec<Arc<Update>> {
-        let Some(acknowledged) = self.acknowledged.get_mut(&peer) else { return Vec::new() };
-        let known = *acknowledged;
+    pub fn acknowledge(
+        &mut self,
+        peer: NodeId,
+        through: u64,
+        now: u64,
+        sites: &SiteMap,
+    ) -> Vec<Arc<Update>> {
+        let Some(known) = self.peers.get_mut(&peer) else { return Vec::new() };
+        let before = known.acknowledged;
         let through = through.min(self.last_number);
-        if through <= known {
+        if through <= before {
             return Vec::new();
         }
-        *acknowledged = through;
+        *known = Peer { sent: known.sent.max(through), progress_tick: now, ..Peer::new(through) };
         self.unlogged.insert(peer);
-        let acknowledged = &self.acknowledged;
+        let peers = &self.peers;
         let lacks = |update: &Update| {
-            let mut lagging = acknowledged.iter().filter(|&(_, &through)| through < update.number);
+            let mut lagging = peers.iter().filter(|(_, peer)| peer.acknowledged < update.number);
             let is_dropped = is_active(Mutant::DropAtFirstAcknowledgement) && concerns(update, peer, sites);
             lagging.any(|(&peer, _)| concerns(update, peer, sites)) && !is_dropped
         };
         // The acknowledgement says nothing new of any other update.
-        let concerned = self.retained.extract_if(known + 1..=through, |_, retained| !lacks(&retained.update));
+        let concerned = self.retained.extract_if(before + 1..=through, |_, retained| !lacks(&retained.update));
         concerned.map(|(_, retained)| retained.update).collect()
     }
 
     /// The acknowledgements since the last call, for the log.
     pub fn take_unlogged(&mut self) -> BTreeMap<NodeId, u64> {
         let unlogged = std::mem::take(&mut self.unlogged);
-        unlogged.into_iter().map(|peer| (peer, self.acknowledged[&peer])).collect()
+        unlogged.into_iter().map(|peer| (peer, self.peers[&peer].acknowledged)).collect()
     }
 }
 
@@ -282,11 +346,16 @@ impl Incoming {
 }
 
 impl Pcsi {
+    /// There is a new link to another site, as far as the caller knows of links: messages before may be lost.
+    pub fn reconnected(&mut self, peer: NodeId) {
+        self.outgoing.reconnected(peer);
+    }
+
     /// Takes updates of their origin in, applies all that may be applied, and acknowledges.
     pub(super) fn accept(
         &mut self,
         from: NodeId,
-        (after, through, last): (u64, u64, u64),
+        (after, sent, through, last): (u64, u64, u64, u64),
         retained: &[(u64, u64)],
         updates: Vec<Arc<Update>>,
         effects: &mut SiteEffects,
@@ -298,9 +367,16 @@ impl Pcsi {
         incoming.unlogged.extend(&done);
         let stable = incoming.release(&done);
         // What this site has acknowledged, perhaps before a crash, it has applied.
-        incoming.received = incoming.received.max(after).max(through);
+        incoming.received = incoming.received.max(after);
+        // A message before this one may be lost: then the origin sends again all that is not acknowledged.
+        let follows = sent <= incoming.received;
+        if follows {
+            incoming.received = incoming.received.max(through);
+        }
         stable.iter().for_each(|update| self.mark_stable(update));
-        self.accept_waiting(from, updates);
+        if follows {
+            self.accept_waiting(from, updates);
+        }
         if is_active(Mutant::AdvanceViewEarly) {
             self.count_waiting(from);
         }
@@ -451,7 +527,7 @@ impl Pcsi {
             return;
         }
         for (&peer, &through) in acknowledged {
-            let sent = self.outgoing.acknowledge(peer, through, &self.options.sites);
+            let sent = self.outgoing.acknowledge(peer, through, self.ticks, &self.options.sites);
             self.witnesses.acknowledged(peer, through, &self.options);
             sent.iter().for_each(|update| self.mark_stable(update));
         }

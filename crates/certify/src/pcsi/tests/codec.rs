@@ -272,10 +272,10 @@ impl Draws {
             3 => Message::Acknowledged(self.name()),
             4 => Message::Ask(self.name()),
             5 => {
-                let [after, through, last] = [self.number(), self.number(), self.number()];
+                let [after, sent, through, last] = [(); 4].map(|()| self.number());
                 let (retained, updates) =
                     (self.some(|draws| (draws.number(), draws.number())), self.updates());
-                Message::Updates { after, through, last, retained, updates }
+                Message::Updates { after, sent, through, last, retained, updates }
             }
             6 => Message::Applied { through: self.number() },
             7 => Message::Want { origin: self.site(), views: self.views() },

@@ -54,6 +54,18 @@ impl Group {
         self.logs[site].append(&mut effects.records);
     }
 
+    /// The numbers of the updates that a site sends another one in its next tick. They are lost.
+    fn sent(&mut self, from: u16, to: u16) -> Vec<u64> {
+        let mut effects = SiteEffects::default();
+        self.sites[usize::from(from)].as_mut().expect("it runs").tick(&mut effects);
+        let to_it = effects.messages.into_iter().filter(|(receiver, _)| *receiver == NodeId(to));
+        let updates = to_it.flat_map(|(_, letter)| match letter.message {
+            Message::Updates { updates, .. } => updates,
+            _ => Vec::new(),
+        });
+        updates.map(|update| update.number).collect()
+    }
+
     /// A key of a partition with this resolver.
     fn key(&self, partition: u16, resolver: u16) -> Key {
         let sites = &self.options.sites;
@@ -204,6 +216,34 @@ fn a_site_that_its_origin_does_not_hear_asks_others() {
     group.committed(0, &[&keys[1]]);
     group.tick(80);
     assert!(group.has(2, &keys[1]), "site 2 has the last update");
+}
+
+/// Nothing arrives at site 1. Site 0 sends it each update once, then again after ever longer silences, and at
+/// once when a link is new.
+#[test]
+fn updates_are_sent_again_only_after_silence_or_on_a_new_link() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 0);
+    group.committed(0, &[&key]);
+    assert_eq!(group.sent(0, 1), [1]);
+    group.committed(0, &[&key]);
+    assert_eq!(group.sent(0, 1), [2], "the first one is on its way");
+    let sent: Vec<Vec<u64>> = (0..100).map(|_| group.sent(0, 1)).collect();
+    let again: Vec<usize> = (0..100).filter(|&tick| !sent[tick].is_empty()).collect();
+    assert!(again.iter().all(|&tick| sent[tick] == [1, 2]), "{sent:?}");
+    assert_eq!(again, [2, 10, 26, 58, 90], "each wait is twice the one before, up to 32 ticks");
+    group.sites[0].as_mut().expect("it runs").reconnected(NodeId(1));
+    assert_eq!(group.sent(0, 1), [1, 2]);
+    // Of three updates, the second one is lost, so the third one comes too early.
+    group.tick(40);
+    group.committed(0, &[&key]);
+    assert_eq!(group.sent(0, 1), [3]);
+    let last = group.key(0, 1);
+    group.committed(0, &[&last]);
+    group.tick(1);
+    assert!(!group.has(1, &last), "site 1 lacks what comes before it");
+    group.tick(8);
+    assert!(group.has(1, &last) && group.site(0).outgoing.len() == 0);
 }
 
 /// What does a snapshot have of a key after all sites have applied a delete of it?

@@ -45,7 +45,7 @@ fn counted_behind_a_waiting_update() -> u64 {
     let updates = vec![update(1, &[CommitStamp { site: NodeId(2), sequence: 1 }]), update(2, &[])];
     let mut effects = SiteEffects::default();
     let mut site = Pcsi::start(options, &[Record::Founded], 1, &mut effects);
-    let message = Message::Updates { after: 0, through: 2, last: 2, retained: Vec::new(), updates };
+    let message = Message::Updates { after: 0, sent: 0, through: 2, last: 2, retained: Vec::new(), updates };
     let letter = Letter { from: Incarnation(0), to: Some(Incarnation(0)), message };
     site.receive(NodeId(0), letter, &mut effects);
     site.view(partition).map_or(0, |view| view.at(NodeId(0)))
