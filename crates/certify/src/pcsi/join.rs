@@ -42,6 +42,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::{Key, NodeId, PartitionId};
 
+/// A joining site waits for a partition for this multiple of `silent_ticks_max` before it asks another site.
+const FETCH_SILENCES_MIN: u64 = 4;
+/// That wait doubles up to this multiple.
+const FETCH_SILENCES_MAX: u64 = 16;
+
 /// How far a site is.
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -64,6 +69,12 @@ pub(super) struct Joining {
     /// The joining sites that this one has admitted.
     admitted: BTreeSet<NodeId>,
     fetched: BTreeMap<PartitionId, Arc<ReplicaState>>,
+    /// The partition that the site has asked for, the site that was asked, and when.
+    asked: Option<(PartitionId, NodeId, u64)>,
+    /// How often it has asked for a partition.
+    fetches: u64,
+    /// If no answer has come for so long, another site is asked. Grows with each such wait.
+    wait_ticks: u64,
     /// The joining sites that do not have a partition either.
     without: BTreeMap<PartitionId, BTreeSet<NodeId>>,
 }
@@ -172,6 +183,7 @@ impl Pcsi {
             joining.answers.clear();
             joining.fetched.clear();
             joining.without.clear();
+            (joining.asked, joining.wait_ticks) = (None, 0);
             self.find_excluded();
         }
     }
@@ -235,7 +247,15 @@ impl Pcsi {
         }
     }
 
-    /// Fetches the partitions from sites that have admitted this one. With all of them, it has its state.
+    /// There is a new link to another site: what it was asked for on the one before may be lost.
+    pub(super) fn fetch_again(&mut self, from: NodeId) {
+        if let Phase::Joining(joining) = &mut self.phase {
+            joining.asked = joining.asked.filter(|(_, holder, _)| *holder != from);
+        }
+    }
+
+    /// Fetches the partitions from sites that have admitted this one, one at a time: a partition may be
+    /// large, and is slow to make and to send. With all of them, the site has its state.
     fn fetch(&mut self, candidate: Candidate, effects: &mut SiteEffects) {
         let Phase::Joining(joining) = &self.phase else { return };
         let required = self.required();
@@ -243,7 +263,13 @@ impl Pcsi {
         if joining.answers.is_empty() || !is_admitted {
             return;
         }
-        let periods = self.ticks / self.options.propagation_ticks;
+        let silent_ticks = self.options.silent_ticks_max;
+        let wait_ticks = joining.wait_ticks.max(FETCH_SILENCES_MIN * silent_ticks);
+        let (is_late, is_asked) = match joining.asked {
+            Some((_, _, since_tick)) => (self.ticks - since_tick > wait_ticks, true),
+            None => (false, false),
+        };
+        let mut next = None;
         let mut is_complete = true;
         for &partition in self.replicas.keys() {
             let sites = self.options.sites.sites(partition).iter();
@@ -252,13 +278,24 @@ impl Pcsi {
             let is_lost = holders.iter().all(|site| without.is_some_and(|without| without.contains(site)));
             if !joining.fetched.contains_key(&partition) && !is_lost {
                 is_complete = false;
-                let holder = holders[(periods % holders.len() as u64) as usize];
-                let fetch = Fencing::Fetch { candidate, inquiry: joining.inquiry, partition };
-                self.post(holder, Message::Fencing(fetch), effects);
+                let holder = holders[(joining.fetches % holders.len() as u64) as usize];
+                next = next.or(Some((partition, holder)));
             }
         }
         if is_complete {
-            self.install(effects);
+            return self.install(effects);
+        }
+        let (Some((partition, holder)), true) = (next, is_late || !is_asked) else { return };
+        let fetch = Fencing::Fetch { candidate, inquiry: joining.inquiry, partition };
+        self.post(holder, Message::Fencing(fetch), effects);
+        let now = self.ticks;
+        if let Phase::Joining(joining) = &mut self.phase {
+            joining.asked = Some((partition, holder, now));
+            joining.fetches += 1;
+            joining.wait_ticks = match is_late {
+                true => (2 * wait_ticks).min(FETCH_SILENCES_MAX * silent_ticks),
+                false => wait_ticks,
+            };
         }
     }
 
@@ -366,8 +403,10 @@ impl Pcsi {
                     && let Phase::Joining(joining) = &mut self.phase
                     && joining.inquiry == inquiry
                 {
+                    joining.asked = joining.asked.filter(|(asked, ..)| *asked != partition);
                     match state {
                         Some(state) => {
+                            joining.wait_ticks = 0;
                             joining.fetched.insert(partition, state);
                         }
                         None => {

@@ -142,27 +142,10 @@ impl Outgoing {
         !is_needed
     }
 
-    /// The numbers of what is retained, as the first and the last one of each run of numbers.
-    fn runs(&self) -> Vec<(u64, u64)> {
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for &number in self.retained.keys() {
-            match runs.last_mut() {
-                Some((_, last)) if *last + 1 == number => *last = number,
-                _ => runs.push((number, number)),
-            }
-        }
-        runs
-    }
-
     /// What each other site lacks and was not sent, as far as a message goes. At most a message's updates are
     /// on their way to a site. A heartbeat goes also to those for which there is nothing new.
-    pub fn batches(
-        &mut self,
-        is_heartbeat: bool,
-        now: u64,
-        options: &SiteOptions,
-    ) -> Vec<(NodeId, Message)> {
-        let runs = self.runs();
+    pub fn batches(&mut self, is_heartbeat: bool, now: u64, options: &SiteOptions) -> Vec<(NodeId, Message)> {
+        let mut runs = None;
         let mut messages = Vec::new();
         for (&to, peer) in &mut self.peers {
             peer.check_silence(now, options);
@@ -194,6 +177,7 @@ impl Outgoing {
                 continue;
             }
             peer.sent = through;
+            let runs = runs.get_or_insert_with(|| runs_of(self.retained.keys()));
             let earlier = runs.iter().take_while(|(first, _)| *first <= after);
             let retained = earlier.map(|&(first, last)| (first, last.min(after))).collect();
             let last = self.last_number;
@@ -203,13 +187,7 @@ impl Outgoing {
     }
 
     /// A site has all that concerns it, up to this number. Returns what all sites have by that.
-    pub fn acknowledge(
-        &mut self,
-        peer: NodeId,
-        through: u64,
-        now: u64,
-        sites: &SiteMap,
-    ) -> Vec<Arc<Update>> {
+    pub fn acknowledge(&mut self, peer: NodeId, through: u64, now: u64, sites: &SiteMap) -> Vec<Arc<Update>> {
         let Some(known) = self.peers.get_mut(&peer) else { return Vec::new() };
         let before = known.acknowledged;
         let through = through.min(self.last_number);
@@ -225,7 +203,8 @@ impl Outgoing {
             lagging.any(|(&peer, _)| concerns(update, peer, sites)) && !is_dropped
         };
         // The acknowledgement says nothing new of any other update.
-        let concerned = self.retained.extract_if(before + 1..=through, |_, retained| !lacks(&retained.update));
+        let concerned =
+            self.retained.extract_if(before + 1..=through, |_, retained| !lacks(&retained.update));
         concerned.map(|(_, retained)| retained.update).collect()
     }
 
@@ -234,6 +213,18 @@ impl Outgoing {
         let unlogged = std::mem::take(&mut self.unlogged);
         unlogged.into_iter().map(|peer| (peer, self.peers[&peer].acknowledged)).collect()
     }
+}
+
+/// Numbers in their order, as the first and the last one of each run of numbers.
+fn runs_of<'a>(numbers: impl Iterator<Item = &'a u64>) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    runs
 }
 
 pub(super) fn concerns(update: &Update, site: NodeId, sites: &SiteMap) -> bool {
@@ -349,6 +340,7 @@ impl Pcsi {
     /// There is a new link to another site, as far as the caller knows of links: messages before may be lost.
     pub fn reconnected(&mut self, peer: NodeId) {
         self.outgoing.reconnected(peer);
+        self.fetch_again(peer);
     }
 
     /// Takes updates of their origin in, applies all that may be applied, and acknowledges.

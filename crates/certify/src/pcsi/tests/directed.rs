@@ -141,6 +141,15 @@ impl Group {
         self.sites[usize::from(site)].as_ref().is_some_and(|site| site.newest(key).entry.is_some())
     }
 
+    /// All links are new, and lose nothing.
+    fn reconnect(&mut self) {
+        self.lost.clear();
+        let all: Vec<NodeId> = (0..self.sites.len() as u16).map(NodeId).collect();
+        for site in self.sites.iter_mut().flatten() {
+            all.iter().for_each(|&peer| site.reconnected(peer));
+        }
+    }
+
     fn lose(&mut self, one: u16, other: u16) {
         self.lost.extend([(one, other), (other, one)]);
     }
@@ -685,6 +694,34 @@ fn a_client_is_told_of_a_write_when_enough_sites_have_it() {
     assert_eq!(after_restart[3], [Answer::Committed]);
 }
 
+/// The partitions that site 1 asks for are lost on their way.
+#[test]
+fn a_joining_site_asks_for_one_partition_at_a_time() {
+    let mut group = Group::new(3, &[&[0, 1, 2], &[0, 1, 2], &[0, 1, 2]]);
+    let key = group.key(2, 0);
+    group.committed(0, &[&key]);
+    group.tick(4);
+    group.is_lost = |message| matches!(message, Message::Fencing(Fencing::Fetched { .. }));
+    group.lose_disk(1);
+    group.tick(20);
+    let mut asked = Vec::new();
+    for _ in 0..100 {
+        let mut effects = SiteEffects::default();
+        group.sites[1].as_mut().expect("it runs").tick(&mut effects);
+        asked.extend(effects.messages.into_iter().filter_map(|(holder, letter)| match letter.message {
+            Message::Fencing(Fencing::Fetch { partition, .. }) => Some((holder, partition)),
+            _ => None,
+        }));
+    }
+    assert!(matches!(asked.len(), 1..=3), "{asked:?}");
+    assert!(asked.iter().all(|(_, partition)| *partition == PartitionId(0)), "{asked:?}");
+    // A new link to the site that was asked has it asked again at once.
+    group.is_lost = |_| false;
+    group.reconnect();
+    group.tick(20);
+    assert!(group.site(1).is_open() && group.has(1, &key));
+}
+
 /// Two sites to write. Site 1 has the first partition of site 0, and not the second one.
 fn answers_for_a_partition_that_only_one_site_has() -> Vec<Answer> {
     let mut group = Group::new(2, &[&[0, 1], &[0]]);
@@ -809,7 +846,7 @@ fn a_client_that_makes_new_attempts_waits_no_longer() {
     assert_eq!(group.commit(0, id, &[&key], Some("new")), []);
     let earlier = RequestId { attempt: 0, ..id };
     assert_eq!(group.commit(0, earlier, &[&key], Some("new")), []);
-    group.lost.clear();
+    group.reconnect();
     let mut told = Vec::new();
     (0..3).for_each(|_| told.extend(group.run(0, |site, effects| site.tick(effects))));
     assert_eq!(told, [Answer::CommittedBefore]);
@@ -832,9 +869,10 @@ fn answers_when_a_witness_is_fenced() -> Vec<Vec<Answer>> {
     group.is_lost = |message| matches!(message, Message::Updates { .. });
     group.fence(0, 1);
     group.is_lost = |_| false;
+    group.reconnect();
     group.lose(0, 3);
     answers.push(ticks(&mut group));
-    group.lost.clear();
+    group.reconnect();
     answers.push(ticks(&mut group));
     answers
 }
