@@ -339,6 +339,9 @@ impl Pcsi {
     pub(super) fn keep_installed(&mut self, installed: &Installed) {
         self.incarnation = installed.incarnation;
         self.replicas.clone_from(&installed.replicas);
+        let (sites, me) = (&self.options.sites, self.options.me);
+        let is_own = |key: &Key| sites.resolver_of(key) == me;
+        self.replicas.values_mut().for_each(|replica| replica.keep_deadlines(is_own));
         self.tombstones.clone_from(&installed.tombstones);
         self.fences.decided.clone_from(&installed.decided);
         self.fences.excluded.clone_from(&installed.excluded);

@@ -21,7 +21,8 @@ pub struct Replica {
     with_earlier: BTreeSet<Key>,
     /// What the newest versions hold.
     counts: KeyCounts,
-    /// The keys that [`KeyCounts::expiring`] counts, by the times when they expire.
+    /// Keys that [`KeyCounts::expiring`] counts, by the times when they expire: those that this site
+    /// resolves. A replica on its way to another site has none.
     expiring: BTreeSet<(u64, Key)>,
 }
 
@@ -54,7 +55,7 @@ impl Replica {
         self.counts
     }
 
-    /// The keys of users that have expired.
+    /// The keys of users that have expired and that this site resolves.
     pub(super) fn expired(&self, now_ms: u64) -> impl Iterator<Item = &Key> {
         let due = self.expiring.iter().take_while(move |(expires_at_ms, _)| *expires_at_ms <= now_ms);
         due.map(|(_, key)| key)
@@ -72,7 +73,13 @@ impl Replica {
     }
 
     /// A key's next version. Those before it that none of the views reads are removed.
-    fn write(&mut self, key: Key, stamp: CommitStamp, entry: Option<Entry>, views: &[&VectorClock]) {
+    fn write(
+        &mut self,
+        key: Key,
+        (stamp, entry): (CommitStamp, Option<Entry>),
+        is_own: bool,
+        views: &[&VectorClock],
+    ) {
         let Replica { versions, counts, expiring, .. } = self;
         let versions = versions.entry(key.clone()).or_default();
         let before = versions.last().and_then(|(_, before)| before.as_ref());
@@ -81,7 +88,7 @@ impl Replica {
             expiring.remove(&expires);
         }
         counts.add(&key, entry.as_ref());
-        expiring.extend(expires(&key, entry.as_ref()));
+        expiring.extend(expires(&key, entry.as_ref()).filter(|_| is_own));
         versions.push((stamp, entry));
         if !prune(versions, views) {
             self.with_earlier.insert(key);
@@ -98,7 +105,17 @@ impl Replica {
     pub(super) fn without_earlier(&self) -> Replica {
         let mut replica = self.clone();
         replica.prune(&[]);
+        replica.expiring.clear();
         replica
+    }
+
+    /// The site has got the replica from another one, and resolves these of its keys.
+    pub(super) fn keep_deadlines(&mut self, is_own: impl Fn(&Key) -> bool) {
+        let newest = self.versions.iter().filter_map(|(key, versions)| {
+            let (_, entry) = versions.last()?;
+            expires(key, entry.as_ref())
+        });
+        self.expiring = newest.filter(|(_, key)| is_own(key)).collect();
     }
 
     /// Whether each key has only one version.
@@ -138,7 +155,6 @@ impl Form for Replica {
         for (key, versions) in &replica.versions {
             let newest = versions.last().and_then(|(_, entry)| entry.as_ref());
             replica.counts.add(key, newest);
-            replica.expiring.extend(expires(key, newest));
             if versions.len() > 1 {
                 replica.with_earlier.insert(key.clone());
             }
@@ -216,7 +232,8 @@ impl Pcsi {
             }
             for (key, entry) in &update.writes {
                 if self.options.sites.partition_of(key) == *partition {
-                    replica.write(key.clone(), *stamp, entry.clone(), &views);
+                    let is_own = self.options.sites.resolver_of(key) == self.options.me;
+                    replica.write(key.clone(), (*stamp, entry.clone()), is_own, &views);
                     self.resolver.applied(key, *stamp);
                 }
             }

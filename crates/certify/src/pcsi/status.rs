@@ -61,9 +61,8 @@ impl Pcsi {
     /// Keys of users that have expired, and whose conflicts this site resolves, at most so many. A
     /// transaction may remove them: they are read as absent, and take memory.
     pub fn expired(&self, now_ms: u64, keys_max: usize) -> Vec<Key> {
-        let (sites, me) = (&self.options.sites, self.options.me);
         let expired = self.replicas.values().flat_map(|replica| replica.expired(now_ms));
-        expired.filter(|key| sites.resolver_of(key) == me).take(keys_max).cloned().collect()
+        expired.take(keys_max).cloned().collect()
     }
 
     /// What the store itself keeps, such as scripts, partition by partition.

@@ -722,6 +722,34 @@ fn a_joining_site_asks_for_one_partition_at_a_time() {
     assert!(group.site(1).is_open() && group.has(1, &key));
 }
 
+/// Expired keys of which this site resolves none come before the one that it resolves.
+#[test]
+fn a_site_keeps_the_deadlines_of_the_keys_that_it_resolves_also_when_it_joins() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let keys = [group.key(0, 0), group.key(0, 1)];
+    for (key, expires_at_ms) in [(&keys[0], 1), (&keys[1], 2)] {
+        let id = group.session(0);
+        group.begin(0, id);
+        let mut writes = WriteSet::default();
+        writes.records.insert(key.clone(), Some(Entry { expires_at_ms, ..Entry::new("new") }));
+        assert_eq!(group.run(0, |site, effects| site.commit(id, writes, effects)), [Answer::Committed]);
+    }
+    group.tick(4);
+    let deadlines = |group: &Group, site: u16| -> Vec<Key> {
+        let replicas = group.site(site).replicas.values();
+        replicas.flat_map(|replica| replica.expired(10)).cloned().collect()
+    };
+    for _ in 0..2 {
+        for site in [0, 1] {
+            assert_eq!(deadlines(&group, site), [keys[usize::from(site)].clone()]);
+            assert_eq!(group.site(site).expired(10, 9), [keys[usize::from(site)].clone()]);
+        }
+        group.lose_disk(1);
+        group.tick(100);
+        assert!(group.site(1).is_open());
+    }
+}
+
 /// Two sites to write. Site 1 has the first partition of site 0, and not the second one.
 fn answers_for_a_partition_that_only_one_site_has() -> Vec<Answer> {
     let mut group = Group::new(2, &[&[0, 1], &[0]]);
