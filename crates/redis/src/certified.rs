@@ -12,6 +12,8 @@ const SCRIPTS: &str = "nobody lists keys, so a node cannot find all scripts that
 const SAVES: &str = "the journal has what was acknowledged: stop the node to copy its files";
 const CHANGES: &str = "there is no one order of which an exporter could tell the changes";
 const BACKUPS: &str = "there is no checkpoint of one moment: stop all nodes to copy their files";
+const IDEMPOTENT: &str =
+    "nobody removes the records of ids there: write the id's key in the same transaction";
 const LOG: &str = "appendfsync says when a reply means that the disk has it";
 
 /// Why a command is refused there, and what to do instead; `None` if it is served.
@@ -37,6 +39,11 @@ pub fn refusal(command: &Command) -> Option<&'static str> {
         _ if is_of_channels || command.is(Flags::PUBSUB) => Some(MESSAGES),
         _ => None,
     }
+}
+
+/// Why a command is refused where sites commit alone, although a tree of validators serves it.
+pub fn refusal_of_sites(command: &Command) -> Option<&'static str> {
+    (command.name == "ordo.idempotent").then_some(IDEMPOTENT)
 }
 
 /// Why no command waits for a key there.

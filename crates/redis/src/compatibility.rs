@@ -228,7 +228,8 @@ pub fn page(expected_failures: &str) -> String {
          keys that the client's node has, and nobody certifies that: it may be older than what others \
          were told, and inside a transaction older or newer than the snapshot. It counts expired keys until they are removed. Keyspace events \
          are not sent. With `protocol = \"pcsi\"` transactions read snapshots, and only writes conflict: \
-         [geo.md](geo.md#what-snapshots-allow-write-skew).\n\n\
+         [geo.md](geo.md#what-snapshots-allow-write-skew). `ORDO.IDEMPOTENT` is \
+         refused there: nobody removes the records of ids.\n\n\
          | command | why it is refused, and what instead |\n|---|---|\n",
     );
     for (why, names) in refused_where_certified(&commands_by_name()) {

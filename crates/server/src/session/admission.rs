@@ -270,7 +270,9 @@ impl Session {
 /// The error of a command that is not for the family of protocols which runs here.
 fn family_refusal(thread: &ThreadContext<'_>, command: &Command) -> Option<Reply> {
     if let Some(protocol) = thread.shared.runtime.certified_protocol() {
-        return certified::refusal(command).map(|why| certified::refused(command, protocol, why));
+        let of_sites = || certified::refusal_of_sites(command).filter(|_| protocol == "pcsi");
+        let why = certified::refusal(command).or_else(of_sites);
+        return why.map(|why| certified::refused(command, protocol, why));
     }
     transactions::NAMES.contains(&command.name).then_some(transactions::NEEDS_CERTIFICATION)
 }
