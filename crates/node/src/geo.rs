@@ -27,7 +27,8 @@
 //!
 //! A site whose journal takes no record is silent, as if frozen, until the record can be written. After a
 //! sync that failed it is silent for good, and also when the others have fenced it: its process must be
-//! started again, then without its directory.
+//! started again, then without its directory. The log says that it is fenced before it ends, so that a
+//! process which finds the directory does not begin.
 //!
 //! Invariants:
 //! 1. `synced <= written <= begun`.
@@ -112,6 +113,8 @@ enum LogEntry {
     /// The directories with which the system was founded.
     Founders(BTreeMap<NodeId, u64>),
     Record(Record),
+    /// The others have fenced the site: a process that finds this must not begin.
+    Fenced,
 }
 
 /// What a site says to another one.
@@ -181,6 +184,8 @@ pub struct GeoSite {
     counts: SiteCounts,
     log_bytes: u64,
     ticks: u64,
+    /// The record of the journal that says that the others have fenced this site. It ends behind that.
+    fence_record: Option<u64>,
 }
 
 impl GeoSite {
@@ -216,6 +221,7 @@ impl GeoSite {
             counts: SiteCounts::default(),
             log_bytes: image.entries.iter().map(|entry| entry.data.len() as u64).sum(),
             ticks: 0,
+            fence_record: None,
             options,
         };
         let mut records = Vec::new();
@@ -224,6 +230,7 @@ impl GeoSite {
                 Some(LogEntry::Directory(directory)) => site.directory = directory,
                 Some(LogEntry::Founders(founders)) => site.founders = founders,
                 Some(LogEntry::Record(record)) => records.push(record),
+                Some(LogEntry::Fenced) => return Err(FENCED.to_owned()),
                 None => return Err(unread(entry.index)),
             }
         }
@@ -465,15 +472,18 @@ impl GeoSite {
         if self.silence.is_some() {
             return;
         }
-        if self.protocol().is_some_and(Pcsi::is_fenced) {
-            return self.end(
-                "the other sites have fenced this one, and go on without it: what it had not told them is \
-                 lost. Move its directory aside, and start it again: it fetches what they have"
-                    .to_owned(),
-                effects,
-            );
+        let is_fenced = self.protocol().is_some_and(Pcsi::is_fenced);
+        if is_fenced && self.fence_record.is_none() {
+            (self.letters, self.answers) = (VecDeque::new(), VecDeque::new());
+            self.keep(&LogEntry::Fenced);
         }
         self.record(effects);
+        if is_fenced {
+            let record = *self.fence_record.get_or_insert(self.begun);
+            if self.synced >= record {
+                return self.end(FENCED.to_owned(), effects);
+            }
+        }
         let is_told = match self.options.fsync {
             FsyncPolicy::Always => self.synced,
             FsyncPolicy::Everysec | FsyncPolicy::No => self.written,
@@ -487,6 +497,7 @@ impl GeoSite {
         }
         let somebody_waits = !self.letters.is_empty()
             || self.protocol().is_none()
+            || is_fenced
             || !self.answers.is_empty() && self.options.fsync == FsyncPolicy::Always;
         let sync_ticks = SYNC_MS.div_ceil(self.options.tick_ms.max(1));
         let is_due = self.options.fsync != FsyncPolicy::No && self.ticks >= self.sync_tick + sync_ticks;
@@ -663,7 +674,11 @@ impl Machine for GeoSite {
                     effects.host.severed.push((from, why));
                 }
             }
-            HostEvent::Connected(_) => {}
+            HostEvent::Connected(node) => {
+                if let Stage::Running(protocol) = &mut self.stage {
+                    protocol.reconnected(node);
+                }
+            }
             HostEvent::Disconnected(node) => drop(self.parts.remove(&node)),
             HostEvent::Tick { .. } => self.tick(effects),
             HostEvent::Written(record) => {
@@ -705,6 +720,9 @@ impl Machine for GeoSite {
     }
 }
 
+const FENCED: &str = "the other sites have fenced this one, and go on without it: what it had not told them \
+                      is lost. Move its directory aside, and start it again: it fetches what they have";
+
 const LISTS: &str = "ERR a site reads and writes single keys, and lists and clears none";
 
 fn unread(index: u64) -> String {
@@ -717,6 +735,7 @@ fn unread(index: u64) -> String {
 const DIRECTORY: u8 = 1;
 const FOUNDERS: u8 = 2;
 const RECORD: u8 = 3;
+const FENCED_ENTRY: u8 = 4;
 
 impl LogEntry {
     fn encode(&self) -> Vec<u8> {
@@ -732,6 +751,7 @@ impl LogEntry {
                 out
             }
             LogEntry::Record(record) => [&[RECORD], &record.encode()[..]].concat(),
+            LogEntry::Fenced => vec![FENCED_ENTRY],
         }
     }
 
@@ -742,6 +762,7 @@ impl LogEntry {
             DIRECTORY => LogEntry::Directory(reader.varint()?),
             FOUNDERS => LogEntry::Founders(take_directories(reader)?),
             RECORD => return Record::decode(rest, sites).map(LogEntry::Record),
+            FENCED_ENTRY => LogEntry::Fenced,
             _ => return None,
         };
         reader.is_empty().then_some(entry)

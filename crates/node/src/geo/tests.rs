@@ -339,6 +339,23 @@ fn a_site_is_silent_while_its_journal_takes_no_record() {
     assert_eq!([1, 2, 3].map(|site| rig.bytes_at(site, &key)), [1, 1, 1]);
 }
 
+/// The fenced site's process is started again with its directory.
+#[test]
+fn a_site_that_knows_of_its_fence_does_not_begin_again() {
+    let mut rig = Rig::founded(FsyncPolicy::Everysec);
+    let hosts = rig.hosts[2].take();
+    let host = rig.host(1);
+    assert!(host.site.fence(NodeId(3), &mut host.effects));
+    rig.perform(1);
+    rig.tick(40);
+    rig.hosts[2] = hosts;
+    rig.tick(40);
+    assert!(rig.site(3).has_ended(), "{:?}", rig.site(3).status());
+    let image = log::GroupImage { entries: rig.logs[2].clone(), ..log::GroupImage::default() };
+    let again = GeoSite::recover(options(3, rig.fsync, 1), BTreeMap::from([(GROUP, image)]));
+    assert_eq!(again.map(|_| ()), Err(FENCED.to_owned()));
+}
+
 #[test]
 fn a_key_that_is_held_conflicts_with_its_writers() {
     let mut rig = Rig::founded(FsyncPolicy::Always);
