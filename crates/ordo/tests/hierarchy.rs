@@ -285,9 +285,11 @@ fn a_client_holds_a_transaction_open() {
     assert_eq!(call(&mut other, &["SET", "a", "2"]), ok());
     assert_eq!(call(&mut first, &["ORDO.COMMIT"]), ok());
     let conflict = error(&mut other, &["ORDO.COMMIT"]);
-    // Its node may not have heard yet that the first one, which has read `a`, has ended.
+    // Its node may not have heard yet that the first one, which has read `a`, has ended; and on a busy
+    // machine the validators above may still hold the first one when they meet the second.
     let names = |key| conflict == format!("CONFLICT key '{key}' has changed: run the transaction again");
-    assert!(names("b") || names("a"), "{conflict}");
+    let met = conflict == "CONFLICT other transactions have met this one: run the transaction again";
+    assert!(names("b") || names("a") || met, "{conflict}");
     assert_eq!(call(&mut other, &["MGET", "a", "b"]), list(&["10", "2"]));
 
     // Without an effect: what is rolled back, what a closed connection had begun, what writes too much.
