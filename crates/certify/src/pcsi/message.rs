@@ -39,7 +39,7 @@ pub struct Update {
 }
 
 impl Update {
-    /// What the writes take in memory, about.
+    /// About how many bytes of memory the update takes.
     pub(super) fn bytes(&self) -> usize {
         let bytes = |(key, entry): (&Key, &Option<Entry>)| {
             key.heap_bytes() + entry.as_ref().map_or(0, |entry| entry.value.heap_bytes())
@@ -48,7 +48,7 @@ impl Update {
     }
 }
 
-/// What an update takes beside its writes, about.
+/// About how many bytes an update takes beside its writes.
 const UPDATE_BYTES: usize = 256;
 
 /// A message with the incarnations of its sender and, as far as the sender knows it, of its receiver.

@@ -34,8 +34,8 @@
 //! the transaction has accessed; that loses what earlier transactions of its session have read in others. The
 //! receiver applies the update once the previous number of each stamp's site is applied (equation 1) and its
 //! own views cover the dependencies. What the receiver does not apply yet waits, and the receiver
-//! acknowledges the updates before the first that waits. In each period
-//! the sender sends only what is new, and at most [`SiteOptions::window`] numbers and about 4 MiB beyond the
+//! acknowledges the updates before the first that waits. In each period the
+//! sender sends only what is new, and at most [`SiteOptions::window`] numbers and about 4 MiB beyond the
 //! last acknowledgement; so this bounds what waits. The receiver drops a message if one before it is lost.
 //! The sender begins again at the last acknowledgement when a link is new, or when it has heard of no
 //! progress for a time that doubles with each attempt. An update that comes twice is known by its stamps.

@@ -19,7 +19,7 @@ pub struct Replica {
     versions: BTreeMap<Key, Versions>,
     /// The keys that may have more than one version.
     with_earlier: BTreeSet<Key>,
-    /// What the newest versions hold.
+    /// The counts of the newest versions.
     counts: KeyCounts,
     /// Keys that [`KeyCounts::expiring`] counts, by the times when they expire: those that this site
     /// resolves. A replica on its way to another site has none.
@@ -50,7 +50,7 @@ impl Replica {
         self.versions.get(key)?.last().map(|(stamp, _)| *stamp)
     }
 
-    /// What the newest versions hold.
+    /// The counts of the newest versions.
     pub(super) fn counts(&self) -> KeyCounts {
         self.counts
     }

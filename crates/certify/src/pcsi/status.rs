@@ -1,4 +1,4 @@
-//! What a site tells of itself and of the others.
+//! The status that a site gives of itself and of the others.
 
 use super::replica::Replica;
 use super::{Incarnation, Pcsi};
@@ -58,7 +58,7 @@ impl Pcsi {
         all
     }
 
-    /// Keys of users that have expired, and whose conflicts this site resolves, at most so many. A
+    /// Keys of users that have expired, and whose conflicts this site resolves, at most `keys_max`. A
     /// transaction may remove them: they are read as absent, and take memory.
     pub fn expired(&self, now_ms: u64, keys_max: usize) -> Vec<Key> {
         let expired = self.replicas.values().flat_map(|replica| replica.expired(now_ms));
