@@ -289,6 +289,9 @@ impl Access for NoCcAccess {
         self.cleared = true;
         Poll::Ready(Ok(()))
     }
+    fn expect(&mut self, hashes: &[u64]) {
+        self.partition.warm(hashes);
+    }
     fn doomed(&self) -> bool {
         false
     }

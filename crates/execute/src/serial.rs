@@ -243,6 +243,9 @@ impl Access for SerialAccess {
         self.cleared = true;
         Poll::Ready(Ok(()))
     }
+    fn expect(&mut self, hashes: &[u64]) {
+        self.partition.warm(hashes);
+    }
     fn doomed(&self) -> bool {
         false
     }

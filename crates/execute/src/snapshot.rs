@@ -147,6 +147,12 @@ impl SnapshotReader {
         self.lookups.clone()
     }
 
+    /// Has users' records that are about to be read, by the hashes of their keys, loaded into the processor's
+    /// caches.
+    pub fn expect(&self, hashes: &[u64]) {
+        self.engine.view().warm(hashes);
+    }
+
     /// What stops this reader's long computations.
     pub fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
@@ -380,6 +386,9 @@ impl Access for SnapshotAccess {
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         Poll::Ready(Err(WRITE_REFUSED))
+    }
+    fn expect(&mut self, hashes: &[u64]) {
+        self.engine.view().warm(hashes);
     }
     fn doomed(&self) -> bool {
         if self.must_order || self.interrupt.asked() {

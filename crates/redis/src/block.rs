@@ -29,12 +29,13 @@ use crate::table::{self, Command, Data, Flags, Run};
 use crate::telling::{teller, telling};
 use plan::BlockPlan;
 use std::ops::Range;
+use std::slice;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::fragments::{Done, InTurn, Operation};
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::request::KeySets;
-use txn::tx::Read;
+use txn::tx::{Read, Touches};
 use txn::{
     Args, Blob, Call, Entry, Footprint, FragmentContext, FragmentKind, FragmentValue, Fragments, Intent, Key,
     Note, Outcome, Position, Procedure, ProcedureFuture, Reply, Request, Tx, Weight, told,
@@ -329,10 +330,9 @@ async fn run_commands(mut tx: Tx, block: &Block, commands: &[&[Blob]], terms: Te
     }
     let mut replies = Vec::with_capacity(commands.len());
     let mut room = if block.is_gathered { ReplyRoom::without_limit() } else { ReplyRoom::new() };
-    let may_all = terms.actor.may_all();
-    let step_at = |at: usize| commands.get(at).filter(|_| may_all).and_then(|words| Step::of(words));
+    let mut steps = tx.expecting(Steps { commands: commands.iter(), may_all: terms.actor.may_all() });
     let mut at = 0;
-    let mut step = step_at(at);
+    let mut step = steps.next().flatten();
     let mut turn = Turn::default();
     while let Some(argv) = commands.get(at) {
         let Some(first) = step else {
@@ -340,13 +340,13 @@ async fn run_commands(mut tx: Tx, block: &Block, commands: &[&[Blob]], terms: Te
             let terms = terms.looking(&mut tx).await?;
             replies.push(room.admit(execute(tx.clone(), argv, Caller::Block, terms).await?));
             at += 1;
-            step = step_at(at);
+            step = steps.next().flatten();
             continue;
         };
         turn.begin(first);
         loop {
             at += 1;
-            step = step_at(at);
+            step = steps.next().flatten();
             let Some(next) = step.take_if(|next| turn.takes(next)) else {
                 break;
             };
@@ -377,6 +377,28 @@ impl<'a> Step<'a> {
         let key = per_key.only_key(keys, args)?;
         let plan = per_key.dateless_plan(args)?;
         Some(Step { key, command, operation: per_key.operation(plan, args, 0) })
+    }
+}
+
+/// The commands of a block as steps; `None` for those that are none.
+struct Steps<'c, 'w> {
+    commands: slice::Iter<'c, &'w [Blob]>,
+    /// Who asks for the block may do everything.
+    may_all: bool,
+}
+
+impl<'w> Iterator for Steps<'_, 'w> {
+    type Item = Option<Step<'w>>;
+
+    fn next(&mut self) -> Option<Option<Step<'w>>> {
+        let words = self.commands.next()?;
+        Some(if self.may_all { Step::of(words) } else { None })
+    }
+}
+
+impl Touches for Step<'_> {
+    fn hash(&self) -> Option<u64> {
+        self.key.hash()
     }
 }
 

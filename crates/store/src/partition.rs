@@ -63,11 +63,6 @@ impl<M: Meta> Partition<M> {
         self.usage_clock.touch(record.usage());
         record
     }
-    /// Loads what looking up users' keys with these hashes will need into the processor's caches: worth while
-    /// for several that are about to be looked up.
-    pub fn warm(&self, hashes: &[u64]) {
-        self.index.warm(hashes);
-    }
     /// Works on a record under its latch, looking it up again (into `record`) if it was removed meanwhile.
     #[inline]
     pub fn with<R>(&self, record: &mut RecordRef<M>, work: impl FnOnce(&mut RecordCell<M>) -> R) -> R {
@@ -252,6 +247,9 @@ impl<M: Meta> View for Partition<M> {
     }
     fn close(&self, snapshot: Snapshot) {
         self.snapshots.close(snapshot.slot, snapshot.pinned);
+    }
+    fn warm(&self, hashes: &[u64]) {
+        self.index.warm(hashes);
     }
     fn read_at(&self, snapshot: &Snapshot, key: &Key) -> Read {
         self.read(snapshot.position, key)

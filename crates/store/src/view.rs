@@ -79,6 +79,9 @@ pub trait View: Send + Sync {
     fn open(&self) -> Snapshot;
     /// Closes a snapshot.
     fn close(&self, snapshot: Snapshot);
+    /// Loads what looking up users' keys with these hashes will need into the processor's caches: worth while
+    /// for several that are about to be looked up.
+    fn warm(&self, hashes: &[u64]);
     /// Reads a record at a snapshot.
     fn read_at(&self, snapshot: &Snapshot, key: &Key) -> Read;
     /// Lists a part of a space at a snapshot.

@@ -13,7 +13,9 @@ use crate::told::{self, Note};
 use crate::value::{Entry, Value};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::iter::Fuse;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -169,6 +171,9 @@ pub trait Access: Send {
     fn count(&mut self) -> Poll<Result<u64, Stop>>;
     /// Removes every entry of the user's space.
     fn clear(&mut self) -> Poll<Result<(), Stop>>;
+    /// The procedure is about to touch the users' records that have these hashes: an engine may load them
+    /// into the processor's caches together. Nothing depends on it.
+    fn expect(&mut self, _hashes: &[u64]) {}
     /// Whether the incarnation is doomed: long computations between operations look here.
     fn doomed(&self) -> bool;
     /// If the last operation was pending only because the worker's budget is spent: lets it go on all the
@@ -241,6 +246,52 @@ fn refuse(stop: Stop) {
         let first = refused.take();
         refused.set(first.or(Some(stop)));
     });
+}
+
+/// How many records [`Tx::expect`] has loaded together: all of them are in the nearest cache at once.
+pub const EXPECTED_MAX: usize = 32;
+
+/// What a procedure does next, and the record that it touches by that.
+pub trait Touches {
+    /// The hash of the users' key that it touches, if it touches one.
+    fn hash(&self) -> Option<u64>;
+}
+
+impl Touches for Key {
+    fn hash(&self) -> Option<u64> {
+        (self.space() == Space::User).then(|| self.hash64())
+    }
+}
+
+impl<T: Touches> Touches for Option<T> {
+    fn hash(&self) -> Option<u64> {
+        self.as_ref().and_then(Touches::hash)
+    }
+}
+
+/// See [`Tx::expecting`].
+#[derive(Debug)]
+pub struct Expecting<I: Iterator> {
+    tx: Tx,
+    items: Fuse<I>,
+    /// Those that the engine was told of.
+    ahead: VecDeque<I::Item>,
+}
+
+impl<I: Iterator<Item: Touches>> Iterator for Expecting<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        if let Some(item) = self.ahead.pop_front() {
+            return Some(item);
+        }
+        let first = self.items.next()?;
+        let Some(second) = self.items.next() else { return Some(first) };
+        self.ahead.push_back(second);
+        self.ahead.extend(self.items.by_ref().take(EXPECTED_MAX - 2));
+        self.tx.expect(std::iter::once(&first).chain(&self.ahead).filter_map(Touches::hash));
+        Some(first)
+    }
 }
 
 /// The handle through which a procedure reads and writes. It works only inside the procedure that it was
@@ -337,6 +388,21 @@ impl Tx {
     /// Whether this incarnation is doomed: a long computation polls this and stops with [`Stop::Restart`].
     pub fn doomed(&self) -> bool {
         self.with(|access| access.doomed())
+    }
+    /// Has the engine load the records of several users' keys together that the procedure is about to touch,
+    /// by the hashes of the keys. Those beyond the first [`EXPECTED_MAX`] are left out.
+    pub fn expect(&self, hashes: impl IntoIterator<Item = u64>) {
+        let mut expected = [0; EXPECTED_MAX];
+        let places = expected.iter_mut().zip(hashes);
+        let count = places.map(|(place, hash)| *place = hash).count();
+        // One record alone is loaded by who touches it.
+        if count > 1 {
+            self.with(|access| access.expect(&expected[..count]));
+        }
+    }
+    /// The same for items that come one by one: [`Tx::expect`] is told of some ahead of their turn.
+    pub fn expecting<I: Iterator<Item: Touches>>(&self, items: I) -> Expecting<I> {
+        Expecting { tx: self.clone(), items: items.fuse(), ahead: VecDeque::new() }
     }
     /// See [`Access::overdraw`].
     pub fn overdraw(&self) -> bool {

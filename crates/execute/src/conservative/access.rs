@@ -9,7 +9,7 @@ use crate::siblings::{Asked, GroupId, Told};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Poll, ready};
-use store::Partition;
+use store::{Partition, View};
 use txn::hash::FixedMap;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
@@ -397,6 +397,9 @@ impl Access for FinalAccess {
             self.left = 1;
         }
         is_spent
+    }
+    fn expect(&mut self, hashes: &[u64]) {
+        self.partition.warm(hashes);
     }
     fn doomed(&self) -> bool {
         false

@@ -7,7 +7,7 @@ use crate::running;
 use std::any::Any;
 use std::sync::Arc;
 use std::task::Poll;
-use store::{RecordCell, RecordRef, digest};
+use store::{RecordCell, RecordRef, View, digest};
 use txn::hash::FixedMap;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
@@ -442,6 +442,9 @@ impl Access for Speculation {
         is_spent
     }
 
+    fn expect(&mut self, hashes: &[u64]) {
+        self.shared.partition.warm(hashes);
+    }
     fn doomed(&self) -> bool {
         self.shared.is_doomed(self.position)
     }

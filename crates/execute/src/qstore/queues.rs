@@ -10,9 +10,9 @@ use crate::exclusive::Exclusive;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use store::Partition;
 use store::sync::atomic::{AtomicU64, Ordering};
 use store::sync::{Mutex, MutexGuard};
+use store::{Partition, View};
 use txn::mutant::{Mutant, is_active};
 use txn::{Position, Weight};
 

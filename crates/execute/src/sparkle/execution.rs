@@ -13,7 +13,7 @@ use crate::siblings::{Asked, GroupId, Told};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::Poll;
-use store::RecordCell;
+use store::{RecordCell, View};
 use txn::tx::Read;
 use txn::{Access, Entry, Intent, Key, PartitionId, Position, ScanPage, ScanRange, Slots, Space, Stop};
 
@@ -450,6 +450,9 @@ impl Access for Execution {
         is_spent
     }
 
+    fn expect(&mut self, hashes: &[u64]) {
+        self.shared.partition.warm(hashes);
+    }
     #[inline]
     fn doomed(&self) -> bool {
         self.shared.slot(self.body.position()).status.load().has(DOOMED)

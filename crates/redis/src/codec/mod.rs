@@ -5,11 +5,13 @@
 //! its own. No input makes a decoder panic, nest deeply, or allocate more than a small multiple of the bytes
 //! that it was given.
 
+mod ahead;
 pub mod encode;
 pub mod inline;
 pub mod reply;
 pub mod request;
 
+pub use ahead::reads_ahead;
 pub use encode::{Protocol, Sink, encode, encode_command};
 pub use reply::{ReplyError, decode_reply};
 pub use request::{Limits, ProtocolError, RequestDecoder};
@@ -26,6 +28,7 @@ pub fn fuzz_resp_decoder(bytes: &[u8]) {
     let whole = decode_in_pieces(input, input.len().max(1), limits);
     let pieces = decode_in_pieces(input, usize::from(choice % 13) + 1, limits);
     assert_eq!(whole, pieces, "the commands depend on how the bytes arrive");
+    reads_ahead(input, &mut [0; 8]);
     let mut rest = input;
     while let Ok(Some((_, used))) = decode_reply(rest) {
         rest = &rest[used..];

@@ -228,7 +228,7 @@ impl RequestDecoder {
     }
 }
 
-enum NumberLine {
+pub(super) enum NumberLine {
     /// A number and the bytes of its line, the mark before it and the line end included.
     Number(i64, usize),
     Incomplete,
@@ -238,7 +238,7 @@ enum NumberLine {
 
 /// Reads a mark, a number and `\r\n` from the front of `input`.
 #[inline]
-fn number_line(input: &[u8]) -> NumberLine {
+pub(super) fn number_line(input: &[u8]) -> NumberLine {
     // One or two digits are nearly all that is ever sent.
     if let [_, d @ b'1'..=b'9', b'\r', _, ..] = *input {
         return NumberLine::Number(i64::from(d - b'0'), 4);

@@ -353,6 +353,7 @@ async fn store(tx: &mut Tx, program: &Program) -> Result<Result<(), Reply>, txn:
 
 /// Runs an execution to its end, and remembers how long it took.
 async fn execute(execution: Box<Execution>) -> Outcome {
+    execution.tx.expect(execution.key_arguments().iter().map(|word| Key::from(word).hash64()));
     let name = execution.name();
     let source_bytes = execution.program.code().len();
     let (outcome, steps) = run_to_end(execution).await;

@@ -320,6 +320,14 @@ impl Command {
         let plan = per_key.dateless_plan(args).filter(|plan| plan.kind == FragmentKind::Read)?;
         Some((per_key.only_key(keys, args)?, per_key.operation(plan, args, 0)))
     }
+    /// Whether its first word is the only key, and it reads that one's record: for most calls there is
+    /// [`Command::one_read`].
+    pub fn reads_first_word(&self) -> bool {
+        let [KeySpec { places: KeyPlaces::Range { first: 1, last: 1, .. }, .. }] = self.keys else {
+            return false;
+        };
+        self.is(Flags::READONLY) && matches!(self.run, Run::Data(Data::PerKey(_)))
+    }
     /// What clients are told of it.
     pub fn documentation(&self) -> Documentation {
         documentation::of(self.name)

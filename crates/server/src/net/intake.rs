@@ -7,6 +7,7 @@
 use crate::session::{Session, ThreadContext};
 use redis_surface::codec::{Limits, RequestDecoder};
 use std::sync::atomic::Ordering;
+use txn::tx::EXPECTED_MAX;
 
 /// An input buffer beyond this is given back when it becomes empty.
 const INPUT_BYTES_KEPT: usize = 64 << 10;
@@ -177,6 +178,9 @@ impl Intake {
         let mut rest = bytes;
         let mut commands = 0_u32;
         while session.takes_commands() && !self.turn.is_over {
+            if commands.is_multiple_of(EXPECTED_MAX as u32) {
+                session.look_ahead(thread, rest);
+            }
             match self.decoder.next(&mut rest) {
                 Ok(Some(argv)) => {
                     session.command(thread, argv);

@@ -364,6 +364,14 @@ impl Runtime {
         port.readers.borrow_mut()[0].read_one(key, operation, None, self.inner.epoch_ms())
     }
 
+    /// Has the records that commands are about to read, by the hashes of their keys, loaded into the
+    /// processor's caches. Does nothing but where [`Runtime::read_one`] may be called.
+    pub fn expect(&self, port: &Port, hashes: &[u64]) {
+        if self.inner.partitions_count == 1 && !self.is_certified() {
+            port.readers.borrow()[0].expect(hashes);
+        }
+    }
+
     /// Whether transactions are certified rather than ordered: then each request goes to
     /// [`Runtime::submit`].
     pub fn is_certified(&self) -> bool {

@@ -77,7 +77,7 @@ pub use keyspace::Keyspace;
 use node::Route;
 use node::flights::Flights;
 use reads::StrictReads;
-use redis_surface::codec::Protocol;
+use redis_surface::codec::{Protocol, reads_ahead};
 use redis_surface::table::Command;
 use redis_surface::{Involved, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
@@ -88,6 +88,7 @@ use thread_context::{Beyond, Reach, too_long};
 pub use thread_context::{Commands, Strays, Submissions, ThreadContext};
 use tracking::Tracks;
 use transaction::{Block, Published};
+use txn::tx::EXPECTED_MAX;
 use txn::{
     Args, Event, Footprint, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId,
     SessionId, Stop, Weight,
@@ -357,6 +358,20 @@ impl Session {
         thread.counters.note_reply(error);
         self.replies.push(error, self.protocol);
         self.close_after_replies();
+    }
+
+    /// Looks at what the client has sent and no command is taken from yet. If reads come next that will be
+    /// answered here ([`Session::read_one`]), has their records loaded together.
+    pub fn look_ahead(&self, thread: &ThreadContext<'_>, bytes: &[u8]) {
+        if self.has_unfinished_requests() {
+            return;
+        }
+        let mut hashes = [0; EXPECTED_MAX];
+        let count = reads_ahead(bytes, &mut hashes);
+        // One record alone is loaded by who reads it.
+        if count > 1 {
+            thread.shared.runtime.expect(thread.port, &hashes[..count]);
+        }
     }
 
     /// Takes a command.

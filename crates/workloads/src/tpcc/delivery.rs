@@ -207,8 +207,8 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
         tx.put(&key, carried(&old, carrier)).await?;
 
         let mut sum = 0;
-        for line in 1..=lines {
-            let key = key::order_line(warehouse, district, number, line);
+        let lines = (1..=lines).map(|line| key::order_line(warehouse, district, number, line));
+        for key in tx.expecting(lines) {
             let old = row::<{ order_line::BYTES }>(tx.get_for_update(&key).await?)?;
             sum += i64::from(order_line::AMOUNT.get(&old));
             let new = dated(&old, now_ms);

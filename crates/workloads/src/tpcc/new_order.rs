@@ -138,6 +138,11 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     drop(old);
     tx.put(&key, new).await?;
 
+    let lines = (0..order.line_count()).map(|index| order.line(usize::from(index)));
+    let known = [key::customer(home, district, customer), key::warehouse(home)].into_iter();
+    let touched = lines.flat_map(|line| [key::item(home, line.item), key::stock(line.supplier, line.item)]);
+    tx.expect(known.chain(touched).map(|key| key.hash64()));
+
     let mut sum = 0;
     let mut brands = 0u8;
     let mut all_local = true;

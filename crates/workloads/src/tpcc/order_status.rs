@@ -163,8 +163,9 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     let balance = customer::BALANCE.get(&row_of_customer);
     drop(row_of_customer);
     let mut rows: Vec<Blob> = Vec::with_capacity(lines.into());
-    for line in 1..=lines {
-        let line = tx.get(&key::order_line(warehouse, district, number, line)).await?;
+    let lines = (1..=lines).map(|line| key::order_line(warehouse, district, number, line));
+    for key in tx.expecting(lines) {
+        let line = tx.get(&key).await?;
         rows.push(row::<{ order_line::BYTES }>(line)?);
     }
     Ok(Reply::bulk(screen(balance, number, &order, rows.iter().map(Blob::as_bytes))))

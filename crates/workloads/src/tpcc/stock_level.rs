@@ -170,16 +170,19 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     let mut items = Vec::with_capacity(15 * ORDERS as usize);
     for number in looked_at(next) {
         let order = row::<{ order::BYTES }>(tx.get(&key::order(warehouse, district, number)).await?)?;
-        for line in 1..=order::LINES.get(&order) {
-            let line = tx.get(&key::order_line(warehouse, district, number, line)).await?;
+        let lines =
+            (1..=order::LINES.get(&order)).map(|line| key::order_line(warehouse, district, number, line));
+        for key in tx.expecting(lines) {
+            let line = tx.get(&key).await?;
             items.push(order_line::ITEM.get(&row::<{ order_line::BYTES }>(line)?));
         }
     }
     items.sort_unstable();
     items.dedup();
     let mut low = 0;
-    for item in items {
-        let stock = row::<{ stock::BYTES }>(tx.get(&key::stock(warehouse, item)).await?)?;
+    let stocks = items.into_iter().map(|item| key::stock(warehouse, item));
+    for key in tx.expecting(stocks) {
+        let stock = row::<{ stock::BYTES }>(tx.get(&key).await?)?;
         low += i64::from(stock::QUANTITY.get(&stock) < threshold);
     }
     Ok(Reply::Integer(low))

@@ -78,6 +78,7 @@ pub(super) async fn fcall(mut tx: Tx, arguments: Arguments, read_only: bool, ter
     };
     let program = library.calling(function);
     let mut execution = Execution::new(tx, arguments, program, keys, read_only, terms);
+    execution.tx.expect(execution.key_arguments().iter().map(|word| Key::from(word).hash64()));
     match vm::admit(&mut execution, function.flags) {
         Ok(()) => execute(execution).await,
         Err(reply) => Ok(reply),
