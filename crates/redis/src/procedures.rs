@@ -10,7 +10,7 @@ use crate::commands::streams;
 use crate::errors;
 use crate::idempotent::IdempotentProcedure;
 use crate::script;
-use crate::table::{COMMANDS, Command, Run};
+use crate::table::{COMMANDS, Command, KeyPlaces, KeySpec, Run};
 use crate::telling::{teller, telling};
 use std::sync::Arc;
 use txn::fragments::Operation;
@@ -38,6 +38,12 @@ impl Procedure for CommandProcedure {
     }
     fn one_read<'a>(&self, args: &'a [Blob]) -> Option<(Key, Operation<'a>)> {
         self.command.one_read(args)
+    }
+    fn first_touched(&self, args: &[Blob]) -> Option<u64> {
+        let [KeySpec { places: KeyPlaces::Range { first: 1, .. }, .. }, ..] = self.command.keys else {
+            return None;
+        };
+        args.first().map(|word| Key::from(word).hash64())
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         match self.command.start(tx, Arguments::Call(call)) {

@@ -276,7 +276,11 @@ impl<M: Meta> View for Partition<M> {
                 return Some(shard);
             }
             let mut records = self.index.shard(shard);
-            records.sort_by_cached_key(|record| record.key());
+            // They nearly are in this order, which is the same at all replicas.
+            records.sort_by_cached_key(|record| {
+                let key = record.key();
+                (key.hash64(), key)
+            });
             for record in records {
                 let clears = self.clears_of(&record.key());
                 let read = record.latch_any().read(upto, clears);

@@ -39,6 +39,12 @@ pub trait Procedure: Send + Sync + 'static {
         None
     }
 
+    /// The hash of the users' key that a call touches before any other, where the arguments tell it at a
+    /// glance: an engine may load the records of several calls together.
+    fn first_touched(&self, _args: &[Blob]) -> Option<u64> {
+        None
+    }
+
     /// Starts one incarnation.
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture;
 }

@@ -536,3 +536,74 @@ impl Tx {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Notes what it is told to expect.
+    struct Noting(Arc<Mutex<Vec<Vec<u64>>>>);
+
+    impl Access for Noting {
+        fn read(&mut self, _: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
+            Poll::Pending
+        }
+        fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
+            Poll::Pending
+        }
+        fn write(&mut self, _: &Key, _: Option<Entry>) -> Result<(), Stop> {
+            Ok(())
+        }
+        fn scan(&mut self, _: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+            Poll::Pending
+        }
+        fn count(&mut self) -> Poll<Result<u64, Stop>> {
+            Poll::Pending
+        }
+        fn clear(&mut self) -> Poll<Result<(), Stop>> {
+            Poll::Pending
+        }
+        fn expect(&mut self, hashes: &[u64]) {
+            self.0.lock().unwrap().push(hashes.to_vec());
+        }
+        fn doomed(&self) -> bool {
+            false
+        }
+        fn into_any(self: Box<Self>) -> Box<dyn Any> {
+            self
+        }
+    }
+
+    /// What the engine is told of items, by the numbers of their keys, and at which item.
+    fn told_of(items: Vec<Option<Key>>) -> Vec<(usize, Vec<u64>)> {
+        let notes = Arc::new(Mutex::new(Vec::new()));
+        let mut told = Vec::new();
+        lend(Box::new(Noting(notes.clone())), || {
+            let tx = Tx::new(TxContext::default());
+            let mut given = Vec::new();
+            for (place, item) in tx.expecting(items.iter().cloned()).enumerate() {
+                given.push(item);
+                told.extend(notes.lock().unwrap().drain(..).map(|hashes| (place, hashes)));
+            }
+            assert_eq!(given, items, "nothing is lost, and the order stays");
+        });
+        told
+    }
+
+    #[test]
+    fn the_engine_is_told_of_records_before_their_turn() {
+        let key = |number: usize| Key::from(number.to_string().as_str());
+        let hashes = |numbers: std::ops::Range<usize>| numbers.map(|number| key(number).hash64()).collect();
+        assert_eq!(told_of(vec![]), []);
+        assert_eq!(told_of(vec![Some(key(0))]), [], "one alone is loaded by who touches it");
+        assert_eq!(told_of((0..3).map(|number| Some(key(number))).collect()), [(0, hashes(0..3))]);
+        let many = EXPECTED_MAX + 2;
+        assert_eq!(
+            told_of((0..many).map(|number| Some(key(number))).collect()),
+            [(0, hashes(0..EXPECTED_MAX)), (EXPECTED_MAX, hashes(EXPECTED_MAX..many))]
+        );
+        let others = vec![Some(key(0)), None, Some(Key::system(b"s")), Some(key(1)), None];
+        assert_eq!(told_of(others), [(0, hashes(0..2))], "what touches no users' key is passed over");
+    }
+}

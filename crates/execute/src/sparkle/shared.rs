@@ -10,11 +10,13 @@ use crate::engine::{Status, Waiting};
 use crate::ready::ReadySet;
 use crate::window::{Controller, ROUND, Window};
 use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use store::Partition;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use store::{Partition, View};
+use txn::tx::EXPECTED_MAX;
 use txn::{Batch, Key, PartitionId, Position, Request, TxContext, Weight};
 
 /// Started transactions beyond which committing comes before starting more.
@@ -408,6 +410,7 @@ impl Shared {
         }
         let mut next = self.filled.load(Ordering::SeqCst);
         let first = next;
+        let mut touched: SmallVec<[u64; EXPECTED_MAX]> = SmallVec::new();
         let limit = self.head.load(Ordering::SeqCst) + self.slots.len() as u64;
         while next < limit {
             let position = Position(next);
@@ -419,6 +422,9 @@ impl Shared {
                 break;
             };
             debug_assert_eq!(context.position, position);
+            if touched.len() < EXPECTED_MAX {
+                touched.extend(request.procedure.first_touched(&request.args));
+            }
             let heavy = if request.footprint.weight == Weight::Heavy { HEAVY } else { 0 };
             let multi = if member.is_some() { MULTI } else { 0 };
             // Where something was retracted the numbers of incarnations go on: nothing that names one of its
@@ -443,6 +449,10 @@ impl Shared {
             let word = Word::new(ticket, DELIVERED).with(heavy | multi);
             slot.status.store(word);
             next += 1;
+        }
+        // Those of one transaction alone are loaded by who executes it.
+        if touched.len() > 1 {
+            self.partition.warm(&touched);
         }
         // Beyond what is filled only after a retraction, or because a worker that read its limit before the
         // retraction went past slots that were still empty. Only now, with the slots filled, does such a
