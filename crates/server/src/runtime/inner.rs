@@ -37,8 +37,11 @@ impl Inner {
 
     /// The epoch time.
     pub(super) fn epoch_ms(&self) -> u64 {
-        let lead_ms = self.epoch_lead_ms.load(Ordering::Relaxed);
-        self.now_ms().saturating_add_signed(lead_ms)
+        self.epoch_at(self.now_ms())
+    }
+    /// The epoch time when the clock said this.
+    pub(super) fn epoch_at(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_add_signed(self.epoch_lead_ms.load(Ordering::Relaxed))
     }
 
     /// Lets time pass for the node.

@@ -357,11 +357,12 @@ impl Runtime {
     }
 
     /// [`Runtime::read`] for a call that reads one record, where there is one partition and transactions are
-    /// ordered.
+    /// ordered. `now_ms` is what [`Runtime::now_ms`] has said lately: an entry is taken for expired when the
+    /// order has reached its time, or decides.
     #[inline]
-    pub fn read_one(&self, port: &Port, key: &Key, operation: Operation<'_>) -> ReadOutcome {
+    pub fn read_one(&self, port: &Port, key: &Key, operation: Operation<'_>, now_ms: u64) -> ReadOutcome {
         debug_assert!(self.inner.partitions_count == 1 && !self.is_certified());
-        port.readers.borrow_mut()[0].read_one(key, operation, None, self.inner.epoch_ms())
+        port.readers.borrow_mut()[0].read_one(key, operation, None, self.inner.epoch_at(now_ms))
     }
 
     /// Has the records that commands are about to read, by the hashes of their keys, loaded into the

@@ -542,7 +542,7 @@ impl Session {
             && !runtime.is_member()
             && !runtime.is_certified();
         let (key, operation) = command.one_read(&argv[1..]).filter(|_| may_read)?;
-        match runtime.read_one(thread.port, &key, operation) {
+        match runtime.read_one(thread.port, &key, operation, thread.now_ms) {
             ReadOutcome::Done(outcome) => Some(outcome),
             // The order decides.
             ReadOutcome::MustOrder | ReadOutcome::Interrupted => None,
