@@ -87,11 +87,11 @@ impl<M: Meta> RecordCell<M> {
             Held::Several(versions) => versions.newest().entry.is_some(),
         }
     }
-    /// The newest version's string, if it is one.
-    pub(crate) fn newest_bytes(&self) -> &[u8] {
+    /// See [`Newest::load`]. A record with several versions was touched lately.
+    pub(crate) fn load(&self) -> usize {
         match &self.versions {
-            Held::One(newest) => newest.bytes(),
-            Held::Several(versions) => versions.newest_bytes(),
+            Held::One(newest) => newest.load(),
+            Held::Several(_) => 0,
         }
     }
     /// The position of the newest version at or below `upto`; [`Position::NONE`] if there is none.

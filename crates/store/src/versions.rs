@@ -3,7 +3,7 @@
 use crate::clears::Clears;
 use smallvec::{SmallVec, smallvec};
 use txn::tx::Read;
-use txn::{Entry, Position, Value};
+use txn::{Entry, Position};
 
 /// What a transaction left of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +49,6 @@ impl Versions {
     #[inline]
     pub(crate) fn newest(&self) -> &Version {
         &self.0[self.0.len() - 1]
-    }
-    /// The newest version's string, if it is one.
-    pub(crate) fn newest_bytes(&self) -> &[u8] {
-        match self.newest().entry.as_ref().map(|entry| &entry.value) {
-            Some(Value::String(bytes)) => bytes.as_bytes(),
-            _ => &[],
-        }
     }
     /// Where the versions above `upto` begin.
     #[inline]
