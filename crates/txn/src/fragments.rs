@@ -774,7 +774,6 @@ pub async fn run_in_order(
 ) -> Outcome {
     let expected = keys.size_hint().1.map_or(0, |most| most.min(Fragments::COUNT_MAX));
     let mut values = FragmentValues::with_capacity(expected);
-    let keys = tx.expecting(keys);
     for (place, key) in keys.enumerate() {
         let found = tx.find(&key, kind).await?;
         let (found, now_ms) = (found.as_ref(), tx.now_ms());

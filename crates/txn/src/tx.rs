@@ -292,6 +292,12 @@ impl<I: Iterator<Item: Touches>> Iterator for Expecting<I> {
         self.tx.expect(std::iter::once(&first).chain(&self.ahead).filter_map(Touches::hash));
         Some(first)
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let (least, most) = self.items.size_hint();
+        let ahead = self.ahead.len();
+        (least.saturating_add(ahead), most.and_then(|most| most.checked_add(ahead)))
+    }
 }
 
 /// The handle through which a procedure reads and writes. It works only inside the procedure that it was

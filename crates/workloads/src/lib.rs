@@ -245,7 +245,7 @@ impl Procedure for PerRecord {
     fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
         let PerRecord { kind, keys, code, .. } = *self;
         Box::pin(async move {
-            let keys = keys(&call)?.into_iter();
+            let keys = tx.expecting(keys(&call)?.into_iter());
             fragments::run_in_order(&mut tx, &call, code, kind, keys, &[]).await
         })
     }

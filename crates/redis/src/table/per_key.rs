@@ -81,9 +81,9 @@ impl PerKey {
                 true => Some(FragmentValue::from(Reply::Integer(tx.clock_offset_ms().await?))),
                 false => None,
             };
+            let keys = tx.expecting(places(keys, &args).map(|place| Key::from(&args[place - 1])));
             // A caller whose steps are spent takes any reply.
-            let places = places(keys, &args).take_while(|_| !work::is_spent());
-            let keys = places.map(|place| Key::from(&args[place - 1]));
+            let keys = keys.take_while(|_| !work::is_spent());
             run_in_order(&mut tx, &args, self.code, kind, keys, offset_ms.as_slice()).await
         })
     }

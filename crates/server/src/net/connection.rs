@@ -2,9 +2,9 @@
 
 use super::intake::Intake;
 use crate::session::{Session, ThreadContext};
-use crate::tls::{Complaint, HANDSHAKE_MAX, Stream, Tls};
+use crate::tls::{Complaint, Got, HANDSHAKE_MAX, Stream, Tls};
 use redis_surface::codec::RequestDecoder;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::Ordering;
 use txn::Reply;
 
@@ -22,6 +22,8 @@ pub struct Connection {
     stream: Stream,
     intake: Intake,
     session: Session,
+    /// What receiving ahead of its turn has come to; its bytes are with its thread.
+    received: Option<io::Result<Got>>,
     /// The socket may have bytes for us.
     readable: bool,
     /// The other side has announced that it sends nothing more.
@@ -57,6 +59,7 @@ impl Connection {
             stream,
             intake: Intake::default(),
             session,
+            received: None,
             readable: true,
             ended: false,
             writable: true,
@@ -111,9 +114,38 @@ impl Connection {
             || self.readable && self.intake.reads_ahead(&self.session)
     }
 
-    /// Goes on where it was held, decodes what is buffered, and reads once: no more than one `scratch`, and
-    /// only as much as fits into `turn_ns`, so that one busy client can't keep the others waiting.
-    pub fn serve(&mut self, thread: &mut ThreadContext<'_>, scratch: &mut [u8], turn_ns: u64) -> Fate {
+    /// Receives ahead of its turn what it will decode first, where that is sure. Gives the bytes.
+    /// [`Connection::serve`] or [`Connection::keep_received`] comes next, with the same `room`.
+    pub fn receive_ahead<'b>(&mut self, room: &'b mut [u8]) -> &'b [u8] {
+        let is_sure = self.readable && self.intake.held_bytes() == 0 && self.session.takes_commands();
+        if !is_sure || self.received.is_some() {
+            return &[];
+        }
+        let received = self.stream.receive(room);
+        let bytes = received.as_ref().map_or(0, |got| got.bytes);
+        self.received = Some(received);
+        &room[..bytes]
+    }
+
+    /// Keeps what was received ahead for a later turn: `room` is needed.
+    pub fn keep_received(&mut self, room: &[u8]) {
+        if let Some(Ok(got)) =
+            self.received.take_if(|received| received.as_ref().is_ok_and(|got| got.bytes > 0))
+        {
+            self.readable = got.more || self.ended;
+            self.intake.keep(&room[..got.bytes]);
+        }
+    }
+
+    /// Goes on where it was held, decodes what is buffered, and reads once: what was received ahead is in
+    /// `ahead`, or no more than one `scratch`. No more is decoded than fits into `turn_ns`, so that one busy
+    /// client can't keep the others waiting.
+    pub fn serve(
+        &mut self,
+        thread: &mut ThreadContext<'_>,
+        (ahead, scratch): (&[u8], &mut [u8]),
+        turn_ns: u64,
+    ) -> Fate {
         let unread_max = match self.session.stranger(thread.shared) {
             true => STRANGER_UNREAD_MAX,
             false => thread.shared.clients.unread_max(),
@@ -121,11 +153,15 @@ impl Connection {
         self.session.limit_output(unread_max);
         self.intake.go_on(&mut self.session, thread, turn_ns, unread_max);
         let may_read = self.session.takes_commands() || self.intake.reads_ahead(&self.session);
-        if self.readable
-            && !self.intake.turn_is_over()
-            && may_read
-            && self.read(thread, scratch) == Fate::Over
-        {
+        let fate = match self.received.take() {
+            Some(received) => self.take(thread, received, ahead),
+            None if self.readable && !self.intake.turn_is_over() && may_read => {
+                let received = self.stream.receive(scratch);
+                self.take(thread, received, scratch)
+            }
+            None => Fate::Open,
+        };
+        if fate == Fate::Over {
             return Fate::Over;
         }
         if self.ended_ahead && !self.intake.has_backlog() {
@@ -153,8 +189,9 @@ impl Connection {
         self.check_output_limit(thread)
     }
 
-    fn read(&mut self, thread: &mut ThreadContext<'_>, scratch: &mut [u8]) -> Fate {
-        match self.stream.receive(scratch) {
+    /// Takes what was received into `room`.
+    fn take(&mut self, thread: &mut ThreadContext<'_>, received: io::Result<Got>, room: &[u8]) -> Fate {
+        match received {
             Ok(got) if got.bytes == 0 => {
                 // Finish what is under way: a client may send its last commands and close its half.
                 self.readable = false;
@@ -167,7 +204,7 @@ impl Connection {
                 // Where there is no more, the next bytes come with an event of their own. The socket's end
                 // does not, if that was announced together with these bytes.
                 self.readable = got.more || self.ended;
-                self.intake.take(&mut self.session, thread, &scratch[..got.bytes]);
+                self.intake.take(&mut self.session, thread, &room[..got.bytes]);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

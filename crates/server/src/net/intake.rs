@@ -150,8 +150,7 @@ impl Intake {
         client.active_ms.store(thread.now_ms, Ordering::Relaxed);
         client.input_bytes.store(self.input.len() + bytes.len(), Ordering::Relaxed);
         if !session.takes_commands() {
-            self.input.append(bytes);
-            self.backlog = true;
+            self.keep(bytes);
         } else if self.input.is_empty() {
             let used = self.decode(session, thread, bytes);
             if used < bytes.len() {
@@ -163,6 +162,12 @@ impl Intake {
             self.input.append(bytes);
             self.decode_input(session, thread);
         }
+    }
+
+    /// Keeps bytes that the client has sent for a later turn.
+    pub fn keep(&mut self, bytes: &[u8]) {
+        self.input.append(bytes);
+        self.backlog = true;
     }
 
     fn decode_input(&mut self, session: &mut Session, thread: &mut ThreadContext<'_>) {

@@ -15,6 +15,7 @@ use crate::shared::{Shared, ThreadCounters};
 use crate::tls::{Complaint, Stream};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use redis_surface::codec::reads_ahead;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -22,6 +23,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use txn::hash::FixedMap;
+use txn::tx::EXPECTED_MAX;
 use txn::{Reply, SessionId};
 
 /// The token of a thread's waker.
@@ -35,6 +37,10 @@ const TICK: Duration = Duration::from_millis(100);
 const SHORT_TICK: Duration = Duration::from_millis(10);
 /// How much is read from a socket at once.
 const SCRATCH_BYTES: usize = 64 << 10;
+/// So many connections that are served one after the other have what they have sent received first, and so
+/// many bytes of each: the records that they read are loaded together.
+const AHEAD_CONNECTIONS: usize = EXPECTED_MAX;
+const AHEAD_BYTES: usize = 4 << 10;
 /// So long the connections that want it are served one after the other before replies are sent.
 const ROUND_NS: u64 = 10_000_000;
 /// And so long each of them, at least and at most.
@@ -76,6 +82,8 @@ pub struct IoThread {
     stalled: bool,
     answers: Vec<Answer>,
     scratch: Vec<u8>,
+    /// Rooms for what is received ahead from several connections.
+    ahead: Vec<u8>,
     clocks: Clocks,
     now_ms: u64,
     ticked: Instant,
@@ -151,6 +159,7 @@ impl IoThread {
             stalled: false,
             answers: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
+            ahead: vec![0; AHEAD_CONNECTIONS * AHEAD_BYTES],
             clocks: Clocks::Machine(shared.runtime.clock()),
             now_ms: shared.runtime.now_ms(),
             ticked: Instant::now(),
@@ -433,9 +442,15 @@ impl IoThread {
         let mut served = 0;
         let turn_ns = (ROUND_NS / attention.len().max(1) as u64).clamp(TURN_NS.0, TURN_NS.1);
         while let Some(&token) = attention.get(served) {
+            let place = served % AHEAD_CONNECTIONS;
+            if place == 0 {
+                let next = &attention[served..];
+                self.receive_ahead(&next[..next.len().min(AHEAD_CONNECTIONS)]);
+            }
             if self.submissions.is_large() {
                 self.submit();
                 if self.stalled {
+                    self.keep_received(place, &attention[served..]);
                     break;
                 }
             }
@@ -445,7 +460,8 @@ impl IoThread {
             };
             connection.listed = false;
             let mut thread = thread!(self);
-            if connection.serve(&mut thread, &mut self.scratch, turn_ns) == Fate::Over {
+            let ahead = &self.ahead[place * AHEAD_BYTES..][..AHEAD_BYTES];
+            if connection.serve(&mut thread, (ahead, &mut self.scratch), turn_ns) == Fate::Over {
                 self.close(token);
                 continue;
             }
@@ -460,6 +476,38 @@ impl IoThread {
         attention.drain(..served);
         attention.append(&mut self.attention);
         self.attention = attention;
+    }
+
+    /// Receives from connections that are served next, and has the records that they read loaded together.
+    fn receive_ahead(&mut self, tokens: &[usize]) {
+        if tokens.len() < 2 {
+            return;
+        }
+        let mut hashes = [0; EXPECTED_MAX];
+        let mut count = 0;
+        for (&token, room) in tokens.iter().zip(self.ahead.chunks_mut(AHEAD_BYTES)) {
+            if let Some(Some(connection)) = self.connections.get_mut(token) {
+                // Where there are several, the session looks ahead by itself.
+                let mut reads = [0; 2];
+                if reads_ahead(connection.receive_ahead(room), &mut reads) == 1 {
+                    hashes[count] = reads[0];
+                    count += 1;
+                }
+            }
+        }
+        if count > 1 {
+            self.shared.runtime.expect(&self.port, &hashes[..count]);
+        }
+    }
+
+    /// The connections whose turn does not come keep what was received: the first of them has its bytes in the
+    /// room with this number.
+    fn keep_received(&mut self, place: usize, tokens: &[usize]) {
+        for (&token, room) in tokens.iter().zip(self.ahead.chunks(AHEAD_BYTES).skip(place)) {
+            if let Some(Some(connection)) = self.connections.get_mut(token) {
+                connection.keep_received(room);
+            }
+        }
     }
 
     /// Submits what the round has collected, or what an earlier one could not.
