@@ -56,7 +56,7 @@ impl ExpiryScan {
         let (mut looked, mut expired) = (0, Vec::new());
         for _ in 0..self.pages {
             let range = ScanRange::of(space, self.from_hash, PAGE_ENTRIES);
-            let page = view.scan_at(&snapshot, range);
+            let page = view.scan_some(&snapshot, range);
             looked += page.entries.len();
             for (key, entry) in page.entries {
                 self.met_any |= entry.expires_at_ms != 0;

@@ -32,6 +32,11 @@ fn tag_of(hash: u64) -> Tag {
     Tag::of(hash, SHARD_BITS)
 }
 
+/// The first hash of a shard's keys, if there is such a shard.
+pub(crate) fn first_hash_of(shard: usize) -> Option<u64> {
+    (shard < SHARDS).then(|| (shard as u64) << (64 - SHARD_BITS))
+}
+
 pub(crate) fn shard_of(hash: u64) -> usize {
     (hash >> (64 - SHARD_BITS)) as usize
 }

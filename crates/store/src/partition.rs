@@ -2,7 +2,7 @@
 
 use crate::clears::Clears;
 use crate::digest::{self, Digests};
-use crate::index::{Index, SHARDS, shard_of};
+use crate::index::{Index, SHARDS, first_hash_of, shard_of};
 use crate::publish::{Final, Published};
 use crate::record::{Meta, Record, RecordCell, RecordRef};
 use crate::snapshots::Snapshots;
@@ -12,6 +12,10 @@ use crate::versions::Version;
 use crate::view::{Candidate, Census, Image, Snapshot, View};
 use txn::tx::Read;
 use txn::{Entry, Key, Position, ScanPage, ScanRange, Space};
+
+/// A page of [`View::scan_some`] ends when so many times as many records were looked at as it may have
+/// entries.
+const LOOKS_PER_ENTRY: usize = 16;
 
 /// The records of one partition, with an engine's `M` in each.
 #[derive(Debug)]
@@ -144,7 +148,13 @@ impl<M: Meta> Partition<M> {
 
     /// The visible entries of a part of a space, for a reader that sees versions up to `upto`.
     pub fn scan(&self, upto: Position, range: ScanRange) -> ScanPage {
+        self.scan_within(upto, range, usize::MAX)
+    }
+
+    /// The same. A page ends before its limit once so many records were looked at, visible or not.
+    fn scan_within(&self, upto: Position, range: ScanRange, looks_max: usize) -> ScanPage {
         let mut page = ScanPage::default();
+        let mut looked_at = 0;
         for shard in shard_of(range.from_hash)..SHARDS {
             let mut from_hash = range.from_hash;
             // One more tells where the next page starts.
@@ -153,6 +163,7 @@ impl<M: Meta> Partition<M> {
             loop {
                 let (found, has_more) =
                     self.index.first_of(range.space, shard, from_hash, count, |key| range.slots.has(key));
+                looked_at += found.len();
                 for (hash, record) in found {
                     from_hash = hash.saturating_add(1);
                     // Records without a visible entry leave no trace: whether there are any is a matter of
@@ -165,6 +176,11 @@ impl<M: Meta> Partition<M> {
                     }
                     page.entries.push((record.key(), entry));
                     last = Some(hash);
+                }
+                if looked_at >= looks_max {
+                    // Where the next shard begins, if there is one.
+                    let next_hash = if has_more { Some(from_hash) } else { first_hash_of(shard + 1) };
+                    return ScanPage { next_hash, ..page };
                 }
                 if !has_more {
                     break;
@@ -256,6 +272,9 @@ impl<M: Meta> View for Partition<M> {
     }
     fn scan_at(&self, snapshot: &Snapshot, range: ScanRange) -> ScanPage {
         self.scan(snapshot.position, range)
+    }
+    fn scan_some(&self, snapshot: &Snapshot, range: ScanRange) -> ScanPage {
+        self.scan_within(snapshot.position, range, range.limit.saturating_mul(LOOKS_PER_ENTRY))
     }
     fn count_at(&self, snapshot: &Snapshot) -> u64 {
         match snapshot.live {
@@ -424,6 +443,32 @@ mod tests {
         }
         partition.clears().insert(Position(5));
         (partition, record)
+    }
+
+    #[test]
+    fn a_page_of_some_ends_among_many_that_are_deleted_and_nothing_is_left_out() {
+        let partition: Partition<LatestReader> = Partition::new();
+        let key = |number: u32| Key::new(format!("key{number}").as_bytes());
+        for number in 0..5_000 {
+            let record = partition.get_or_insert(&key(number));
+            record.latch_held().insert(Version {
+                position: Position(u64::from(number) + 1),
+                entry: number.is_multiple_of(1_000).then(|| Entry::new("x")),
+            });
+        }
+        publish(&partition, 5_000);
+        let snapshot = partition.open();
+        let all = partition.scan_at(&snapshot, ScanRange::of(Space::User, 0, usize::MAX));
+        let (mut some, mut pages, mut next) = (Vec::new(), 0, Some(0));
+        while let Some(from_hash) = next {
+            let page = partition.scan_some(&snapshot, ScanRange::of(Space::User, from_hash, 4));
+            some.extend(page.entries);
+            pages += 1;
+            next = page.next_hash;
+        }
+        assert_eq!((all.entries.len(), some), (5, all.entries));
+        assert!((5_000 / (2 * 4 * LOOKS_PER_ENTRY)..5_000 / 4).contains(&pages), "{pages} pages");
+        partition.close(snapshot);
     }
 
     #[test]

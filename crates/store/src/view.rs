@@ -86,6 +86,9 @@ pub trait View: Send + Sync {
     fn read_at(&self, snapshot: &Snapshot, key: &Key) -> Read;
     /// Lists a part of a space at a snapshot.
     fn scan_at(&self, snapshot: &Snapshot, range: ScanRange) -> ScanPage;
+    /// The same, but a page ends before its limit when it has met many records that were deleted and are not
+    /// collected yet. Where it ends differs between replicas.
+    fn scan_some(&self, snapshot: &Snapshot, range: ScanRange) -> ScanPage;
     /// The number of entries of the user's space at a snapshot. O(1) if nothing committed since it was
     /// opened.
     fn count_at(&self, snapshot: &Snapshot) -> u64;
