@@ -1,11 +1,15 @@
-//! A request that only reads, as its footprint says, and writes: every engine refuses it alike.
+//! Requests that only read. One that writes although its footprint says that it only reads is refused alike
+//! by every engine. One that reads one record needs no future at a snapshot ([`Procedure::one_read`]).
 
 use ordo_execute::{Assignment, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
+use ordo_execute::{ReadOutcome, SnapshotReader};
 use std::sync::Arc;
+use txn::fragments::{Done, Operation};
 use txn::tx::WRITE_REFUSED;
 use txn::{
-    Args, Batch, Blob, Call, Epoch, FnProcedure, Key, Outcome, PartitionId, Position, Procedure, Reply,
-    Request, RequestId, SessionId, Tx,
+    Args, Batch, Blob, Call, Entry, Epoch, FnProcedure, FragmentCode, FragmentContext, FragmentKind, Key,
+    Outcome, PartitionId, Position, Procedure, ProcedureFuture, Reply, Request, RequestId, SessionId, Stop,
+    Tx, slots,
 };
 
 /// Writes in the way that its argument says, and makes nothing of what comes of it.
@@ -70,4 +74,76 @@ fn a_write_of_a_request_that_only_reads_ends_it_without_effect_at_every_engine()
         assert_eq!(view.count_at(&snapshot), 1, "{kind}");
         view.close(snapshot);
     }
+}
+
+/// Reads the key that its argument names: as one record, where that is done.
+struct ReadOne;
+
+impl Procedure for ReadOne {
+    fn name(&self) -> &str {
+        "read-one"
+    }
+    fn one_read<'a>(&self, args: &'a [Blob]) -> Option<(Key, Operation<'a>)> {
+        let execute = |_: &[Blob], context: FragmentContext<'_>| {
+            let found = context.found.and_then(|entry| entry.value.as_string());
+            Ok(Done::read(Reply::Bulk(found.unwrap_or(Blob::new(b"nothing")))))
+        };
+        let code = FragmentCode { execute, reply: None };
+        let operation = Operation { code, args, kind: FragmentKind::Read, place: 0, takes_own: false };
+        Some((Key::from(&args[0]), operation))
+    }
+    fn run(&self, _: Tx, _: Call) -> ProcedureFuture {
+        unreachable!("a reader at a snapshot needs no future for one record")
+    }
+}
+
+/// Writes records at the time 1,000 ms: `lasts` without an expiry, `expires` until 1,500 ms, and its argument
+/// as the version of the slots.
+async fn prepare(mut tx: Tx, call: Call) -> Outcome {
+    tx.put(&Key::from("lasts"), "here").await?;
+    let entry = Entry { expires_at_ms: 1_500, ..Entry::new("for now") };
+    tx.put_entry(&Key::from("expires"), entry).await?;
+    let version = call[0].as_bytes()[0];
+    tx.put(&slots::version_key(), slots::version_value(version.into())).await?;
+    Ok(Reply::OK)
+}
+
+#[test]
+fn a_read_of_one_record_at_a_snapshot_leaves_to_the_order_what_only_the_order_can_say() {
+    let engine = EngineKind::Serial.make(Assignment { partition: PartitionId(0), ..Assignment::alone(1) });
+    let procedure: Arc<dyn Procedure> = Arc::new(FnProcedure::new("prepare", prepare));
+    let request = Request::new(RequestId::default(), procedure, Args::one(Blob::new(&[7])));
+    let (first, requests) = (engine.status().delivered.next(), vec![Arc::new(request)]);
+    let (epoch, groups) = (Epoch(1), Vec::new());
+    engine.deliver(Batch { epoch, time_ms: 1_000, first, requests, groups, digest: 0 });
+    engine.confirm(first);
+    let mut committed: Vec<Committed> = Vec::new();
+    while engine.step(WorkerId(0), Budget::UNBOUNDED, &mut committed) == Progress::Worked {}
+    assert_eq!(committed.pop().map(|committed| committed.outcome), Some(Ok(Reply::OK)));
+
+    let mut reader = SnapshotReader::new(engine);
+    let lookups = reader.lookups();
+    let mut read = |key: &str, slots_version: Option<u32>, now_ms: u64| {
+        let id = RequestId::default();
+        let request = Arc::new(Request::new(id, Arc::new(ReadOne), Args::one(Blob::new(key.as_bytes()))));
+        match reader.run_where(&request, slots_version, now_ms) {
+            ReadOutcome::Done(Ok(Reply::Bulk(text))) => String::from_utf8_lossy(&text).into_owned(),
+            ReadOutcome::Done(outcome) => format!("{outcome:?}"),
+            ReadOutcome::MustOrder => "the order decides".to_owned(),
+            ReadOutcome::Interrupted => "interrupted".to_owned(),
+        }
+    };
+    assert_eq!(read("lasts", None, 2_000), "here");
+    assert_eq!(read("expires", None, 1_499), "for now");
+    assert_eq!(read("nothing", None, 1_499), "nothing");
+    assert_eq!(lookups.get(), (2, 1));
+    // It expires between the snapshot's time and now.
+    for now_ms in [1_500, 2_000] {
+        assert_eq!(read("expires", None, now_ms), "the order decides", "at {now_ms} ms");
+    }
+    assert_eq!(lookups.get(), (2, 1), "a read that the order takes over is counted there");
+    assert_eq!(read("lasts", Some(7), 2_000), "here");
+    let elsewhere = format!("{:?}", Outcome::Err(Stop::Undeclared(None)));
+    assert_eq!(read("lasts", Some(6), 2_000), elsewhere, "the key may be in another partition");
+    assert_eq!(lookups.get(), (3, 1));
 }

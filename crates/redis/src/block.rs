@@ -163,37 +163,37 @@ pub struct Block {
 impl Block {
     /// The arguments of `redis.block`.
     pub fn to_args(&self) -> Args {
-        let mut header = Vec::new();
-        put_varint(&mut header, self.watched.len() as u64);
-        for watched in &self.watched {
-            put_bytes(&mut header, watched.key.as_bytes());
-            put_varint(&mut header, watched.version.0);
-            header.push(u8::from(watched.present));
-        }
-        put_varint(&mut header, self.commands.len() as u64);
-        for command in &self.commands {
-            put_varint(&mut header, command.len() as u64);
-        }
         let short = if self.memory == Memory::Short { SHORT } else { 0 };
         let gathered = if self.is_gathered { GATHERED } else { 0 };
-        if short | gathered != 0 {
-            header.push(short | gathered);
-        }
+        let counts = self.commands.iter().map(|command| command.len());
+        let header = Block::header(&self.watched, counts, short | gathered);
         let words = self.commands.iter().flat_map(|command| command.iter().cloned());
-        Args(std::iter::once(Blob::from(header)).chain(words).collect())
+        Args(std::iter::once(header).chain(words).collect())
     }
 
     /// The first argument of `redis.block` for commands that the server has gathered, which have this many
     /// words each, the name included. The words of all commands follow it.
     pub fn gathered_header(counts: &[usize]) -> Blob {
+        Block::header(&[], counts.iter().copied(), GATHERED)
+    }
+
+    /// The first argument of `redis.block`: the watched keys, how many words each command has, and the bits
+    /// of the last byte.
+    fn header(watched: &[Watched], counts: impl ExactSizeIterator<Item = usize>, bits: u8) -> Blob {
         let mut header = Vec::with_capacity(3 + counts.len());
-        // No key is watched.
-        header.push(0);
+        put_varint(&mut header, watched.len() as u64);
+        for watched in watched {
+            put_bytes(&mut header, watched.key.as_bytes());
+            put_varint(&mut header, watched.version.0);
+            header.push(u8::from(watched.present));
+        }
         put_varint(&mut header, counts.len() as u64);
-        for &count in counts {
+        for count in counts {
             put_varint(&mut header, count as u64);
         }
-        header.push(GATHERED);
+        if bits != 0 {
+            header.push(bits);
+        }
         Blob::from(header)
     }
 

@@ -5,6 +5,7 @@
 mod acl;
 #[path = "support/authority.rs"]
 mod authority;
+mod chosen_keys;
 mod idempotent;
 mod lifecycle;
 mod limits;

@@ -1,7 +1,7 @@
 //! From keys to records.
 
 use crate::record::{Meta, Record, RecordRef};
-use crate::shard::{Shard, Tag};
+use crate::shard::{Met, Shard, Sought, Tag};
 use crate::sync::RwLock;
 use std::array;
 use std::hint::black_box;
@@ -37,6 +37,11 @@ pub(crate) fn first_hash_of(shard: usize) -> Option<u64> {
     (shard < SHARDS).then(|| (shard as u64) << (64 - SHARD_BITS))
 }
 
+#[inline]
+fn sought(key: &Key, hash: u64) -> Sought<'_> {
+    Sought { tag: tag_of(hash), hash, key }
+}
+
 pub(crate) fn shard_of(hash: u64) -> usize {
     (hash >> (64 - SHARD_BITS)) as usize
 }
@@ -58,7 +63,7 @@ impl<M: Meta> Index<M> {
     #[inline]
     pub(crate) fn get(&self, key: &Key, hash: u64) -> Option<RecordRef<M>> {
         let shard = self.of_space(key.space(), shard_of(hash)).read();
-        shard.find(tag_of(hash), |record| record.is_of(key)).cloned()
+        shard.find(sought(key, hash)).cloned()
     }
 
     /// Loads what looking up and reading users' keys with these hashes will need into the processor's caches,
@@ -77,7 +82,7 @@ impl<M: Meta> Index<M> {
             black_box(lines.iter().flatten().fold(0, |all, line| all ^ line.load()));
             // Keys with the same tag are rare: what is loaded in vain does no harm.
             let records: [_; WARMED_AT_ONCE] =
-                array::from_fn(|place| shards[place].as_ref()?.find(tag_of(hashes[place]), |_| true));
+                array::from_fn(|place| shards[place].as_ref()?.likely(tag_of(hashes[place])));
             let keys = records.iter().flatten().map(|record| usize::from(record.space() == Space::User));
             black_box(keys.sum::<usize>());
             let cells = records.map(|record| record?.try_latch());
@@ -90,11 +95,11 @@ impl<M: Meta> Index<M> {
             return record;
         }
         let mut shard = self.of_space(key.space(), shard_of(hash)).write();
-        if let Some(record) = shard.find(tag_of(hash), |record| record.is_of(key)) {
+        if let Some(record) = shard.find(sought(key, hash)) {
             return record.clone();
         }
         let record = Arc::new(Record::new(key));
-        shard.insert(tag_of(hash), record.clone());
+        shard.insert(sought(key, hash), record.clone());
         record
     }
 
@@ -115,10 +120,11 @@ impl<M: Meta> Index<M> {
 
     /// Removes a record, if it is there.
     pub(crate) fn remove(&self, record: &RecordRef<M>) {
-        let hash = record.key().hash64();
-        let mut shard = self.of_space(record.space(), shard_of(hash)).write();
+        let key = record.key();
+        let hash = key.hash64();
+        let mut shard = self.of_space(key.space(), shard_of(hash)).write();
         // The caller holds the record as well, so it is not freed under the lock.
-        shard.remove(tag_of(hash), |other| Arc::ptr_eq(other, record));
+        shard.remove(sought(&key, hash), record);
     }
 
     /// Copies up to so many users' records of a shard, of those behind a number of others: what is behind
@@ -133,6 +139,10 @@ impl<M: Meta> Index<M> {
     /// Copies records of a space and of the shard with this number, in the order of their hashes: those that
     /// are `wanted` and whose hash is at least `from_hash`. If there are more than `count`, the copy ends
     /// behind the last one with the `count`-th hash. Says whether there are more behind them.
+    ///
+    /// Records with equal hashes come together, since a hash is all that a cursor has: a page has more than
+    /// `count` records by the number of those that share the last one's hash, and it looks at no more than
+    /// those and `count` of a tree, or a segment of lines.
     pub(crate) fn first_of(
         &self,
         space: Space,
@@ -143,24 +153,28 @@ impl<M: Meta> Index<M> {
     ) -> (Vec<(u64, RecordRef<M>)>, bool) {
         let shard = self.of_space(space, number).read();
         let mut found: Vec<(u64, &RecordRef<M>)> = Vec::new();
-        // Records with the same tag are in no order: the loop ends behind a tag.
-        let mut last_tag = None;
+        let mut last_found = None;
         let from_tag = if shard_of(from_hash) < number { Tag::FIRST } else { tag_of(from_hash) };
-        for (tag, record) in shard.iter_from(from_tag) {
+        for Met { tag, record, is_in_order } in shard.iter_from(from_tag, from_hash) {
             let key = record.key();
             let hash = key.hash64();
             if hash < from_hash || !wanted(&key) {
                 continue;
             }
             found.push((hash, record));
-            if last_tag.is_some_and(|last| last < tag) {
+            // Lines have records with the same tag in no order: there the loop ends behind a tag.
+            if last_found.is_some_and(|last| last < if is_in_order { (tag, hash) } else { (tag, 0) }) {
                 break;
             }
             if found.len() >= count.max(1) {
-                last_tag = Some(tag);
+                last_found = Some((tag, if is_in_order { hash } else { 0 }));
             }
         }
-        found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.key().cmp(&b.1.key())));
+        let in_order = |a: &(u64, &RecordRef<M>), b: &(u64, &RecordRef<M>)| {
+            a.0.cmp(&b.0).then_with(|| a.1.key().cmp(&b.1.key()))
+        };
+        // (Those of a tree are one run, which takes as many comparisons as there are records.)
+        found.sort_by(in_order);
         let all = found.len();
         if let Some(&(last, _)) = found.get(count.max(1) - 1) {
             found.truncate(found.partition_point(|(hash, _)| *hash <= last));
@@ -282,6 +296,39 @@ mod tests {
             let from_hash = if from_shard == shard { key.hash64() } else { from_hash };
             let (found, has_more) = index.first_of(Space::User, shard, from_hash, 1, |_| true);
             assert_eq!((found.len(), has_more), (1, false));
+        }
+    }
+
+    #[test]
+    fn keys_with_one_hash_are_on_one_page_in_their_order() {
+        // rapidhash's last multiplication has a factor of 0 for each of these, as long as its secret is the
+        // published one.
+        let end: [u8; 8] = [0xc6, 0xbf, 0x8f, 0x7d, 0x56, 0x65, 0x27, 0x42];
+        let chosen = |number: u64| Key::new(&[number.to_be_bytes(), end].concat());
+        let hash = chosen(0).hash64();
+        let shard = shard_of(hash);
+        let others: Vec<Key> = (0..60_000_u32).map(|number| Key::new(&number.to_le_bytes())).collect();
+        // In lines, and in a tree.
+        for count in [20, 5_000] {
+            let index: Index<()> = Index::new();
+            let keys: Vec<Key> = (0..count).map(chosen).collect();
+            for key in keys.iter().rev().chain(&others) {
+                index.get_or_insert(key, key.hash64());
+            }
+            let page = |from_hash, count| index.first_of(Space::User, shard, from_hash, count, |_| true);
+            let (found, has_more) = page(hash, 3);
+            assert!(found.iter().map(|(_, record)| record.key()).eq(keys.iter().cloned()), "{count}");
+            assert!(has_more);
+            // A page that ends before them has none of them, and the next one has all.
+            let (behind, _) = page(hash + 1, 1);
+            let (before, has_more) = page(0, 2);
+            assert!(before.iter().all(|(found, _)| *found < hash) && before.len() == 2 && has_more);
+            let all = page(0, usize::MAX).0;
+            let of_shard = others.iter().filter(|key| shard_of(key.hash64()) == shard).count();
+            assert_eq!(all.len(), keys.len() + of_shard);
+            assert!(all.is_sorted_by_key(|(hash, record)| (*hash, record.key())));
+            let place = all.iter().position(|(other, _)| *other > hash).expect("a key behind them");
+            assert!(Arc::ptr_eq(&all[place].1, &behind[0].1));
         }
     }
 }

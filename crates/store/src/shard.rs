@@ -13,9 +13,17 @@
 //! prefixes of `d` bits are split already. So an insertion moves some tens of slots at most, and nothing
 //! larger than a directory of 16 bytes for each segment is ever copied. Removal merges segments in the
 //! reverse order.
+//!
+//! Hashes are only evenly spread as long as nobody chooses keys by their hashes. A segment of more than
+//! [`LINES_MAX`] lines has such keys: it becomes an ordered tree of its records ([`Place`]) until it has
+//! shrunk again, so that a look-up, an insertion and a removal compare O(log n) keys, whatever the keys are.
 
 use crate::record::{Meta, RecordRef};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::mem;
+use triomphe::Arc;
+use txn::Key;
 
 /// The slots of a line.
 const LINE_SLOTS: usize = 6;
@@ -27,10 +35,16 @@ const TAG_BITS: u32 = 16 + LOW_BITS;
 /// How many records a segment has on average before one is split. Segments that are not split yet have up
 /// to twice as many, the others down to half. (The model checker is to see splits.)
 const SEGMENT_SLOTS: usize = if cfg!(feature = "shuttle") { 1 } else { 32 };
-/// A segment of more lines is searched by halves: somebody has chosen keys whose hashes are alike.
-const LINES_WALKED_MAX: usize = 32;
+/// A segment of more lines becomes a tree: somebody has chosen keys whose hashes are alike. Hashes that are
+/// evenly spread fill a third of this: a segment that is split next has 2 * [`SEGMENT_SLOTS`] records.
+const LINES_MAX: usize = 32;
+/// A tree of fewer records becomes lines again. Between this and [`LINES_MAX`] a segment stays as it is, so
+/// that a client who adds and removes one key again and again does not have it made anew each time.
+const TREE_RECORDS_MIN: usize = LINES_MAX * LINE_SLOTS / 2;
 
 const _: () = assert!(size_of::<Line<()>>() == 64, "a line is a line of the cache: docs/memory.md");
+const _: () = assert!(size_of::<Segment<()>>() == 16, "the directory's share of a segment: docs/memory.md");
+const _: () = assert!(3 * SEGMENT_SLOTS <= LINES_MAX * LINE_SLOTS, "even hashes make no trees");
 const _: () = assert!(LINE_SLOTS as u32 * LOW_BITS <= u32::BITS);
 
 /// The bits of a hash behind those that all keys of a shard share.
@@ -121,16 +135,66 @@ impl<M> Line<M> {
     }
 }
 
+/// Where a record is in a tree: in the order of tags, of hashes where tags are equal, and of keys where
+/// hashes are. (Within a shard the order of tags and hashes is that of hashes.)
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    tag: Tag,
+    hash: u64,
+    key: Key,
+}
+
+impl Place {
+    fn of(tag: Tag, hash: u64, key: &Key) -> Place {
+        Place { tag, hash, key: key.clone() }
+    }
+    fn of_record<M: Meta>(tag: Tag, record: &RecordRef<M>) -> Place {
+        let key = record.key();
+        Place { tag, hash: key.hash64(), key }
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> Ordering {
+        #[cfg(test)]
+        tests::count_comparison();
+        let by_hash = (self.tag, self.hash).cmp(&(other.tag, other.hash));
+        by_hash.then_with(|| self.key.cmp(&other.key))
+    }
+}
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A record that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sought<'a> {
+    pub(crate) tag: Tag,
+    pub(crate) hash: u64,
+    pub(crate) key: &'a Key,
+}
+
+impl Sought<'_> {
+    #[inline]
+    fn is<M: Meta>(&self, record: &RecordRef<M>) -> bool {
+        #[cfg(test)]
+        tests::count_comparison();
+        record.is_of(self.key)
+    }
+    fn place(&self) -> Place {
+        Place::of(self.tag, self.hash, self.key)
+    }
+}
+
 /// Records in the order of their tags. All lines are full but the last one, which is not empty.
 #[derive(Debug)]
-struct Segment<M>(Box<[Line<M>]>);
+struct Lines<M>(Box<[Line<M>]>);
 
-impl<M> Segment<M> {
-    fn empty() -> Segment<M> {
-        Segment(Box::new([]))
-    }
-    /// A segment of so many records, which are in order.
-    fn of(len: usize, entries: &mut impl Iterator<Item = (Tag, RecordRef<M>)>) -> Segment<M> {
+impl<M> Lines<M> {
+    /// Lines of this many records, which are in order.
+    fn of(len: usize, entries: &mut impl Iterator<Item = (Tag, RecordRef<M>)>) -> Lines<M> {
         let mut lines = Vec::with_capacity(len.div_ceil(LINE_SLOTS));
         for (place, entry) in entries.take(len).enumerate() {
             if place.is_multiple_of(LINE_SLOTS) {
@@ -140,7 +204,7 @@ impl<M> Segment<M> {
                 line.put(place % LINE_SLOTS, entry);
             }
         }
-        Segment(lines.into_boxed_slice())
+        Lines(lines.into_boxed_slice())
     }
     fn len(&self) -> usize {
         self.0.split_last().map_or(0, |(last, full)| full.len() * LINE_SLOTS + last.len())
@@ -163,9 +227,6 @@ impl<M> Segment<M> {
     fn line_of(&self, tag: Tag, depth: u32) -> usize {
         let lines = &*self.0;
         let Some(behind) = lines.len().checked_sub(1) else { return 0 };
-        if behind >= LINES_WALKED_MAX {
-            return lines[..behind].partition_point(|line| line.tag(LINE_SLOTS - 1) < tag);
-        }
         let (mut at, _) = self.guess(tag, depth);
         while at > 0 && lines[at].tag(0) >= tag {
             at -= 1;
@@ -196,14 +257,20 @@ impl<M> Segment<M> {
         }
         None
     }
-    /// The line and slot of the first record whose tag is not below this one; where it would be, if none is.
-    fn lower_bound(&self, tag: Tag, depth: u32) -> (usize, usize) {
+    /// The number of records whose tags are below this one.
+    fn below(&self, tag: Tag, depth: u32) -> usize {
         let at = self.line_of(tag, depth);
-        let Some(line) = self.0.get(at) else { return (0, 0) };
-        (at, (0..line.len()).take_while(|slot| line.tag(*slot) < tag).count())
+        let Some(line) = self.0.get(at) else { return 0 };
+        at * LINE_SLOTS + (0..line.len()).take_while(|slot| line.tag(*slot) < tag).count()
     }
     fn insert(&mut self, tag: Tag, depth: u32, record: RecordRef<M>) {
-        let (first, mut slot) = self.lower_bound(tag, depth);
+        // Behind those with the same tag: fewer are moved.
+        let mut first = self.line_of(tag, depth);
+        while first + 1 < self.0.len() && self.0[first].tag(LINE_SLOTS - 1) == tag {
+            first += 1;
+        }
+        let before = |line: &Line<M>| (0..line.len()).take_while(|slot| line.tag(*slot) <= tag).count();
+        let mut slot = self.0.get(first).map_or(0, before);
         let mut left_over = Some((tag, record));
         let mut lines = first..self.0.len();
         while let Some(entry) = left_over.take() {
@@ -249,6 +316,166 @@ impl<M> Segment<M> {
     }
 }
 
+type Tree<M> = BTreeMap<Place, RecordRef<M>>;
+
+/// The records of a segment.
+///
+/// ```text
+///         more than LINES_MAX lines
+///  Lines ───────────────────────────► Tree
+///        ◄───────────────────────────
+///         fewer than TREE_RECORDS_MIN records
+/// ```
+#[derive(Debug)]
+enum Segment<M> {
+    Lines(Lines<M>),
+    Tree(Box<Tree<M>>),
+}
+
+impl<M: Meta> Segment<M> {
+    fn empty() -> Segment<M> {
+        Segment::Lines(Lines(Box::new([])))
+    }
+    /// A segment of the records of a tree.
+    fn of_tree(tree: Tree<M>) -> Segment<M> {
+        if tree.len() >= TREE_RECORDS_MIN {
+            return Segment::Tree(Box::new(tree));
+        }
+        let len = tree.len();
+        let mut entries = tree.into_iter().map(|(place, record)| (place.tag, record));
+        Segment::Lines(Lines::of(len, &mut entries))
+    }
+    /// The records as a tree.
+    fn into_tree(self) -> Tree<M> {
+        match self {
+            Segment::Tree(tree) => *tree,
+            Segment::Lines(lines) => {
+                lines.into_entries().map(|(tag, record)| (Place::of_record(tag, &record), record)).collect()
+            }
+        }
+    }
+    fn len(&self) -> usize {
+        match self {
+            Segment::Lines(lines) => lines.len(),
+            Segment::Tree(tree) => tree.len(),
+        }
+    }
+    #[inline]
+    fn find(&self, sought: Sought<'_>, depth: u32) -> Option<&RecordRef<M>> {
+        match self {
+            Segment::Lines(lines) => {
+                let (line, slot) = lines.find(sought.tag, depth, |record| sought.is(record))?;
+                lines.0[line].records[slot].as_ref()
+            }
+            Segment::Tree(tree) => tree.get(&sought.place()),
+        }
+    }
+    fn insert(&mut self, sought: Sought<'_>, depth: u32, record: RecordRef<M>) {
+        match self {
+            Segment::Lines(lines) => lines.insert(sought.tag, depth, record),
+            Segment::Tree(tree) => {
+                tree.insert(sought.place(), record);
+            }
+        }
+        if matches!(self, Segment::Lines(lines) if lines.0.len() > LINES_MAX) {
+            let tree = mem::replace(self, Segment::empty()).into_tree();
+            *self = Segment::Tree(Box::new(tree));
+        }
+    }
+    /// Removes this very record, if it is there.
+    fn remove(&mut self, sought: Sought<'_>, depth: u32, record: &RecordRef<M>) -> Option<RecordRef<M>> {
+        match self {
+            Segment::Lines(lines) => {
+                let place = lines.find(sought.tag, depth, |other| Arc::ptr_eq(other, record))?;
+                lines.remove(place)
+            }
+            Segment::Tree(tree) => {
+                let place = sought.place();
+                tree.get(&place).filter(|other| Arc::ptr_eq(other, record))?;
+                let removed = tree.remove(&place);
+                if tree.len() < TREE_RECORDS_MIN {
+                    *self = Segment::of_tree(mem::take(tree));
+                }
+                removed
+            }
+        }
+    }
+    /// Splits a segment of this depth in two: the tags of the second one are not below `boundary`.
+    fn split(self, boundary: Tag, depth: u32) -> (Segment<M>, Segment<M>) {
+        match self {
+            Segment::Lines(lines) => {
+                let (all, of_left) = (lines.len(), lines.below(boundary, depth));
+                let mut entries = lines.into_entries();
+                let left = Lines::of(of_left, &mut entries);
+                (Segment::Lines(left), Segment::Lines(Lines::of(all - of_left, &mut entries)))
+            }
+            Segment::Tree(mut tree) => {
+                let right = tree.split_off(&Place { tag: boundary, hash: 0, key: Key::new(b"") });
+                (Segment::of_tree(*tree), Segment::of_tree(right))
+            }
+        }
+    }
+    /// This segment and the one behind it as one.
+    fn with(self, right: Segment<M>) -> Segment<M> {
+        match (self, right) {
+            (Segment::Lines(left), Segment::Lines(right)) => {
+                let all = left.len() + right.len();
+                let lines = Lines::of(all, &mut left.into_entries().chain(right.into_entries()));
+                if lines.0.len() <= LINES_MAX {
+                    return Segment::Lines(lines);
+                }
+                Segment::of_tree(Segment::Lines(lines).into_tree())
+            }
+            (left, right) => {
+                let (mut larger, mut smaller) = (left.into_tree(), right.into_tree());
+                if larger.len() < smaller.len() {
+                    mem::swap(&mut larger, &mut smaller);
+                }
+                // One by one: `BTreeMap::append` would make the larger one anew.
+                larger.extend(smaller);
+                Segment::of_tree(larger)
+            }
+        }
+    }
+    /// The records in the order of their tags.
+    fn iter(&self) -> impl Iterator<Item = &RecordRef<M>> {
+        let (lines, tree) = match self {
+            Segment::Lines(lines) => (Some(lines), None),
+            Segment::Tree(tree) => (None, Some(tree)),
+        };
+        let of_lines = lines.into_iter().flat_map(Lines::iter).map(|(_, record)| record);
+        of_lines.chain(tree.into_iter().flat_map(|tree| tree.values()))
+    }
+    /// The records whose tags are not below this one, and in a tree those whose tags and hashes are not.
+    fn iter_from(&self, tag: Tag, hash: u64) -> impl Iterator<Item = Met<'_, M>> {
+        let (lines, tree) = match self {
+            Segment::Lines(lines) => (Some(lines), None),
+            Segment::Tree(tree) => (None, Some(tree)),
+        };
+        let of_lines = lines.into_iter().flat_map(Lines::iter).skip_while(move |(other, _)| *other < tag);
+        let of_lines = of_lines.map(|(tag, record)| Met { tag, record, is_in_order: false });
+        let of_tree =
+            tree.into_iter().flat_map(move |tree| tree.range(Place { tag, hash, key: Key::new(b"") }..));
+        of_lines.chain(of_tree.map(|(place, record)| Met { tag: place.tag, record, is_in_order: true }))
+    }
+    #[cfg(test)]
+    fn tags(&self) -> Vec<Tag> {
+        match self {
+            Segment::Lines(lines) => lines.iter().map(|(tag, _)| tag).collect(),
+            Segment::Tree(tree) => tree.keys().map(|place| place.tag).collect(),
+        }
+    }
+}
+
+/// A record that an iteration meets. Those with lower tags came before it.
+pub(crate) struct Met<'a, M> {
+    pub(crate) tag: Tag,
+    pub(crate) record: &'a RecordRef<M>,
+    /// Those with the same tag and lower hashes came before it, too, and those with the same hash and lower
+    /// keys.
+    pub(crate) is_in_order: bool,
+}
+
 /// The records of a shard.
 #[derive(Debug)]
 pub(crate) struct Shard<M> {
@@ -278,39 +505,40 @@ impl<M: Meta> Shard<M> {
     #[inline]
     pub(crate) fn expected(&self, tag: Tag) -> Option<Expected<'_, M>> {
         let (at, depth) = self.segment_of(tag)?;
-        let segment = &self.segments[at];
-        let (line, next_likely) = segment.guess(tag, depth);
-        let line = segment.0.get(line)?;
-        Some(Expected(line, segment.0.get(next_likely).unwrap_or(line)))
+        let Segment::Lines(lines) = &self.segments[at] else { return None };
+        let (line, next_likely) = lines.guess(tag, depth);
+        let line = lines.0.get(line)?;
+        Some(Expected(line, lines.0.get(next_likely).unwrap_or(line)))
     }
-    /// The record with this tag that is the right one.
+    /// A record that is likely the one with this tag.
     #[inline]
-    pub(crate) fn find(&self, tag: Tag, is_it: impl FnMut(&RecordRef<M>) -> bool) -> Option<&RecordRef<M>> {
+    pub(crate) fn likely(&self, tag: Tag) -> Option<&RecordRef<M>> {
         let (at, depth) = self.segment_of(tag)?;
-        let segment = &self.segments[at];
-        let (line, slot) = segment.find(tag, depth, is_it)?;
-        segment.0[line].records[slot].as_ref()
+        let Segment::Lines(lines) = &self.segments[at] else { return None };
+        let (line, slot) = lines.find(tag, depth, |_| true)?;
+        lines.0[line].records[slot].as_ref()
     }
-    pub(crate) fn insert(&mut self, tag: Tag, record: RecordRef<M>) {
+    #[inline]
+    pub(crate) fn find(&self, sought: Sought<'_>) -> Option<&RecordRef<M>> {
+        let (at, depth) = self.segment_of(sought.tag)?;
+        self.segments[at].find(sought, depth)
+    }
+    /// Inserts the record of a key that has none.
+    pub(crate) fn insert(&mut self, sought: Sought<'_>, record: RecordRef<M>) {
         if self.segments.is_empty() {
             self.segments.push(Segment::empty());
         }
-        let Some((at, depth)) = self.segment_of(tag) else { return };
-        self.segments[at].insert(tag, depth, record);
+        let Some((at, depth)) = self.segment_of(sought.tag) else { return };
+        self.segments[at].insert(sought, depth, record);
         self.len += 1;
         if self.len > self.segments.len() * SEGMENT_SLOTS && self.segments.len() < 1 << (TAG_BITS - 1) {
             self.split();
         }
     }
-    /// Removes the record with this tag that is the right one.
-    pub(crate) fn remove(
-        &mut self,
-        tag: Tag,
-        is_it: impl FnMut(&RecordRef<M>) -> bool,
-    ) -> Option<RecordRef<M>> {
-        let (at, depth) = self.segment_of(tag)?;
-        let place = self.segments[at].find(tag, depth, is_it)?;
-        let removed = self.segments[at].remove(place)?;
+    /// Removes this very record, if it is there.
+    pub(crate) fn remove(&mut self, sought: Sought<'_>, record: &RecordRef<M>) -> Option<RecordRef<M>> {
+        let (at, depth) = self.segment_of(sought.tag)?;
+        let removed = self.segments[at].remove(sought, depth, record)?;
         self.len -= 1;
         if self.len == 0 {
             self.segments = Vec::new();
@@ -324,16 +552,14 @@ impl<M: Meta> Shard<M> {
         let depth = self.segments.len().ilog2();
         let prefix = self.segments.len() - (1 << depth);
         let (left, right) = (2 * prefix, 2 * prefix + 1);
-        let whole = mem::replace(&mut self.segments[left], Segment::empty());
         let boundary = Tag((right as u32) << (TAG_BITS - depth - 1));
-        let (line, slot) = whole.lower_bound(boundary, depth);
-        let (all, of_left) = (whole.len(), line * LINE_SLOTS + slot);
-        let mut entries = whole.into_entries();
-        self.segments[left] = Segment::of(of_left, &mut entries);
+        let whole = mem::replace(&mut self.segments[left], Segment::empty());
+        let (of_left, of_right) = whole.split(boundary, depth);
+        self.segments[left] = of_left;
         if self.segments.len() == self.segments.capacity() {
             self.segments.reserve_exact(self.segments.len() / 8 + 1);
         }
-        self.segments.insert(right, Segment::of(all - of_left, &mut entries));
+        self.segments.insert(right, of_right);
     }
     /// Takes back the last split.
     fn merge(&mut self) {
@@ -341,21 +567,20 @@ impl<M: Meta> Shard<M> {
         let left = 2 * (fewer - (1 << fewer.ilog2()));
         let right = self.segments.remove(left + 1);
         let of_left = mem::replace(&mut self.segments[left], Segment::empty());
-        let all = of_left.len() + right.len();
-        self.segments[left] = Segment::of(all, &mut of_left.into_entries().chain(right.into_entries()));
+        self.segments[left] = of_left.with(right);
         if self.segments.capacity() > 2 * fewer {
             self.segments.shrink_to(fewer + fewer / 8);
         }
     }
     /// The records in the order of their tags.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &RecordRef<M>> {
-        self.segments.iter().flat_map(|segment| segment.iter().map(|(_, record)| record))
+        self.segments.iter().flat_map(Segment::iter)
     }
-    /// The records whose tags are not below this one, in the order of their tags.
-    pub(crate) fn iter_from(&self, tag: Tag) -> impl Iterator<Item = (Tag, &RecordRef<M>)> {
+    /// The records from a tag on, in the order of their tags. Of the records with this tag, those whose
+    /// hashes are below `hash` may be left out.
+    pub(crate) fn iter_from(&self, tag: Tag, hash: u64) -> impl Iterator<Item = Met<'_, M>> {
         let first = self.segment_of(tag).map_or(0, |(at, _)| at);
-        let records = self.segments[first..].iter().flat_map(Segment::iter);
-        records.skip_while(move |(other, _)| *other < tag)
+        self.segments[first..].iter().flat_map(move |segment| segment.iter_from(tag, hash))
     }
     /// The records behind the first so many.
     pub(crate) fn iter_behind(&self, count: usize) -> impl Iterator<Item = &RecordRef<M>> {
@@ -363,19 +588,25 @@ impl<M: Meta> Shard<M> {
         while let Some(len) = self.segments.get(first).map(Segment::len).filter(|len| *len <= count) {
             (first, count) = (first + 1, count - len);
         }
-        self.segments[first..].iter().flat_map(Segment::iter).map(|(_, record)| record).skip(count)
+        self.segments[first..].iter().flat_map(Segment::iter).skip(count)
     }
     #[cfg(test)]
     fn check_invariants(&self) {
         let mut last = None;
         let mut len = 0;
         for (at, segment) in self.segments.iter().enumerate() {
-            for (place, line) in segment.0.iter().enumerate() {
-                let in_use = line.len();
-                assert!(in_use == LINE_SLOTS || place + 1 == segment.0.len() && in_use > 0);
-                assert!(line.records[in_use..].iter().all(Option::is_none));
+            match segment {
+                Segment::Lines(Lines(lines)) => {
+                    assert!(lines.len() <= LINES_MAX);
+                    for (place, line) in lines.iter().enumerate() {
+                        let in_use = line.len();
+                        assert!(in_use == LINE_SLOTS || place + 1 == lines.len() && in_use > 0);
+                        assert!(line.records[in_use..].iter().all(Option::is_none));
+                    }
+                }
+                Segment::Tree(tree) => assert!(tree.len() >= TREE_RECORDS_MIN),
             }
-            for (tag, _) in segment.iter() {
+            for tag in segment.tags() {
                 assert!(last <= Some(tag), "in the order of tags");
                 assert_eq!(self.segment_of(tag).map(|(at, _)| at), Some(at));
                 last = Some(tag);
@@ -404,16 +635,33 @@ impl<M> Expected<'_, M> {
 mod tests {
     use super::*;
     use crate::record::Record;
+    use std::cell::Cell;
     use std::collections::BTreeMap;
-    use triomphe::Arc;
-    use txn::Key;
 
-    /// Tags as a test wants them: spread, of few values, or alike in their first bits.
+    thread_local! {
+        static COMPARISONS: Cell<u64> = const { Cell::new(0) };
+    }
+    pub(super) fn count_comparison() {
+        COMPARISONS.with(|count| count.set(count.get() + 1));
+    }
+    /// The keys that a thread compares while it does this.
+    fn comparisons<R>(doing: impl FnOnce() -> R) -> (u64, R) {
+        let before = COMPARISONS.with(Cell::get);
+        let result = doing();
+        (COMPARISONS.with(Cell::get) - before, result)
+    }
+
+    /// The end of a key of 16 bytes whose hash does not depend on its first eight: one factor of rapidhash's
+    /// last multiplication is 0, as long as its secret is the published one.
+    const ALL_EQUAL: [u8; 8] = [0xc6, 0xbf, 0x8f, 0x7d, 0x56, 0x65, 0x27, 0x42];
+
+    /// Tags as a test wants them: spread, of few values, alike in their first bits, or all the same.
     #[derive(Clone, Copy, Debug)]
     enum Tags {
         Even,
         Few,
         Alike,
+        Same,
     }
 
     impl Tags {
@@ -423,12 +671,19 @@ mod tests {
                 Tags::Even => Tag::of(hash, 0),
                 Tags::Few => Tag::of(hash >> 60 << 60, 0),
                 Tags::Alike => Tag::of(hash >> 14, 0),
+                Tags::Same => Tag::of(0x5555 << 48, 0),
             }
         }
     }
 
-    fn record(number: u64) -> RecordRef<()> {
-        Arc::new(Record::new(&Key::new(&number.to_le_bytes())))
+    fn key(number: u64) -> Key {
+        Key::new(&number.to_le_bytes())
+    }
+    fn record(key: &Key) -> RecordRef<()> {
+        Arc::new(Record::new(key))
+    }
+    fn sought(tag: Tag, key: &Key) -> Sought<'_> {
+        Sought { tag, hash: key.hash64(), key }
     }
 
     /// Random insertions, removals and look-ups of up to so many records, against a map.
@@ -445,27 +700,30 @@ mod tests {
             for step in 0..records * 2 {
                 let number = below(records);
                 let tag = tags.of(number);
-                let is_it = |other: &RecordRef<()>| other.is_of(&Key::new(&number.to_le_bytes()));
+                let key = key(number);
+                let sought = sought(tag, &key);
                 let same = |a: Option<&RecordRef<()>>, b: Option<&RecordRef<()>>| match (a, b) {
                     (Some(a), Some(b)) => Arc::ptr_eq(a, b),
                     (a, b) => a.is_none() && b.is_none(),
                 };
-                assert!(same(shard.find(tag, is_it), model.get(&number)));
+                assert!(same(shard.find(sought), model.get(&number)));
                 if below(8) < (if round % 2 == 0 { 7 } else { 1 }) {
                     model.entry(number).or_insert_with(|| {
-                        let record = record(number);
-                        shard.insert(tag, record.clone());
+                        let record = record(&key);
+                        shard.insert(sought, record.clone());
                         record
                     });
                 } else {
-                    let removed = shard.remove(tag, is_it);
-                    assert!(same(removed.as_ref(), model.remove(&number).as_ref()));
+                    assert!(shard.remove(sought, &record(&key)).is_none(), "it is another record");
+                    let known = model.remove(&number);
+                    let removed = known.as_ref().and_then(|known| shard.remove(sought, known));
+                    assert!(same(removed.as_ref(), known.as_ref()));
                 }
                 if step % (records / 4) == 0 {
                     shard.check_invariants();
                     let from = tags.of(below(records));
                     let above = model.keys().filter(|number| tags.of(**number) >= from).count();
-                    assert_eq!(shard.iter_from(from).count(), above);
+                    assert_eq!(shard.iter_from(from, 0).count(), above);
                     let behind = below(records) as usize;
                     assert_eq!(shard.iter_behind(behind).count(), model.len().saturating_sub(behind));
                     assert_eq!(shard.iter().count(), model.len());
@@ -473,9 +731,13 @@ mod tests {
             }
             if round % 2 == 1 {
                 for (number, record) in mem::take(&mut model) {
-                    let removed = shard.remove(tags.of(number), |other| Arc::ptr_eq(other, &record));
+                    let removed = shard.remove(sought(tags.of(number), &key(number)), &record);
                     assert!(removed.is_some());
-                    let lines: usize = shard.segments.iter().map(|segment| segment.0.len()).sum();
+                    let of_segment = |segment: &Segment<()>| match segment {
+                        Segment::Lines(lines) => lines.0.len(),
+                        Segment::Tree(_) => 0,
+                    };
+                    let lines: usize = shard.segments.iter().map(of_segment).sum();
                     let needed = shard.len / LINE_SLOTS + shard.segments.len();
                     assert!(lines <= needed, "{lines} lines of {} records", shard.len);
                 }
@@ -491,11 +753,70 @@ mod tests {
         let first: u64 = number("ORDO_SEED").unwrap_or(1);
         for seed in first..first + number("ORDO_SEEDS").unwrap_or(4) {
             println!("ORDO_SEED={seed} ORDO_SEEDS=1");
-            for tags in [Tags::Even, Tags::Few, Tags::Alike] {
+            for tags in [Tags::Even, Tags::Few, Tags::Alike, Tags::Same] {
                 for records in [20, 400, 4_000] {
                     check(seed, tags, records);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn few_keys_are_compared_where_all_tags_are_the_same() {
+        // A look-up compares some lines full of keys, or the keys of the nodes on the way down a tree, up to
+        // 11 in each. An insertion or a removal may also sort as many as there are in the lines.
+        const COMPARED_MAX: u64 = (LINES_MAX * LINE_SLOTS) as u64 * 9;
+        const COMPARED_ON_AVERAGE_MAX: u64 = 64;
+        fn bounded<R>(total: &mut u64, (compared, result): (u64, R)) -> R {
+            assert!(compared <= COMPARED_MAX, "{compared} keys were compared at once");
+            *total += compared;
+            result
+        }
+        for (name, keys) in [("tags", 30_000), ("hashes", 30_000)] {
+            // Those of the second kind have one 64-bit hash, if it is the one whose secret is published.
+            let key = |number: u64| match name {
+                "tags" => key(number),
+                _ => Key::new(&[number.to_le_bytes(), ALL_EQUAL].concat()),
+            };
+            let tag = Tags::Same.of(0);
+            let mut shard: Shard<()> = Shard::new();
+            let mut total = 0;
+            let records: Vec<(Key, RecordRef<()>)> =
+                (0..keys).map(|number| (key(number), record(&key(number)))).collect();
+            if name == "hashes" {
+                assert!(records.iter().all(|(key, _)| key.hash64() == records[0].0.hash64()));
+            }
+            for (key, record) in &records {
+                let sought = sought(tag, key);
+                assert!(bounded(&mut total, comparisons(|| shard.find(sought).cloned())).is_none());
+                bounded(&mut total, comparisons(|| shard.insert(sought, record.clone())));
+            }
+            shard.check_invariants();
+            assert_eq!(
+                shard.segments.iter().filter(|segment| matches!(segment, Segment::Tree(_))).count(),
+                1
+            );
+            for (key, record) in &records {
+                let found = bounded(&mut total, comparisons(|| shard.find(sought(tag, key)).cloned()));
+                assert!(found.is_some_and(|found| Arc::ptr_eq(&found, record)));
+                // A page begins at its hash, and looks at no others.
+                let hash = key.hash64();
+                let (compared, met) = comparisons(|| shard.iter_from(tag, hash).next());
+                assert!(compared <= 2 * COMPARED_ON_AVERAGE_MAX, "{compared} keys compared for a page");
+                assert_eq!(met.map(|met| (met.record.key().hash64(), met.is_in_order)), Some((hash, true)));
+            }
+            for (key, record) in &records {
+                assert!(
+                    bounded(&mut total, comparisons(|| shard.remove(sought(tag, key), record))).is_some()
+                );
+                if shard.len() == 20 {
+                    assert!(shard.segments.iter().all(|segment| matches!(segment, Segment::Lines(_))));
+                    shard.check_invariants();
+                }
+            }
+            assert_eq!(shard.len(), 0);
+            let average = total / (4 * keys);
+            assert!(average <= COMPARED_ON_AVERAGE_MAX, "{average} keys were compared on average");
         }
     }
 }

@@ -132,7 +132,8 @@ impl Ord for Key {
 }
 impl std::hash::Hash for Key {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash64());
+        state.write(self.as_bytes());
+        state.write_u8(self.0.mark());
     }
 }
 impl fmt::Debug for Key {

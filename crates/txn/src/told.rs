@@ -91,10 +91,28 @@ thread_local! {
 
 /// Runs one poll of a procedure, adds what it notes, and gives all notes back.
 pub fn noting<R>(notes: Vec<Note>, poll: impl FnOnce() -> R) -> (Vec<Note>, R) {
-    let outer = exchange(Some(notes));
+    let mut outer = Outer(Some(exchange(Some(notes))));
     let result = poll();
-    let notes = exchange(outer);
+    let notes = outer.put_back();
     (notes.unwrap_or_default(), result)
+}
+
+/// What this thread had in the place of its notes before [`noting`], until that is back in place. It is put
+/// back also where the procedure panics: else the thread would take notes from then on, and nobody would take
+/// them off it.
+struct Outer(Option<Option<Vec<Note>>>);
+
+impl Outer {
+    /// Gives the notes that were taken since.
+    fn put_back(&mut self) -> Option<Vec<Note>> {
+        exchange(self.0.take()?)
+    }
+}
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        self.put_back();
+    }
 }
 
 fn exchange(notes: Option<Vec<Note>>) -> Option<Vec<Note>> {
@@ -152,5 +170,32 @@ pub(crate) fn note_write(key: &Key, entry: Option<&Entry>) {
     if key.space() == Space::User {
         let expires = entry.is_some_and(|entry| entry.expires_at_ms != 0);
         note(|| Note::Wrote { key: key.clone(), is_present: entry.is_some(), expires });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_panic_ends_the_notes_of_its_own_procedure_only() {
+        let panics = || {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                noting(vec![Note::Cleared], || {
+                    note(|| Note::Read);
+                    panic!("a procedure panics");
+                })
+            }));
+            assert!(panicked.is_err());
+        };
+        panics();
+        assert!(!is_noting(), "nobody wants notes on this thread");
+        let (notes, ()) = noting(vec![Note::Began("first")], || {
+            panics();
+            note(|| Note::Read);
+        });
+        assert_eq!(notes, [Note::Began("first"), Note::Read]);
+        assert!(!is_noting());
     }
 }

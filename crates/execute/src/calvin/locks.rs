@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use std::collections::hash_map::Entry;
-use txn::hash::FixedMap;
+use txn::hash::SecretMap;
 use txn::mutant::{Mutant, is_active};
 use txn::{Key, Position};
 
@@ -31,7 +31,7 @@ impl LockQueue {
 /// The locks of a partition.
 #[derive(Debug, Default)]
 pub(super) struct LockTable {
-    queues: FixedMap<Key, LockQueue>,
+    queues: SecretMap<Key, LockQueue>,
 }
 
 /// What became of a request.

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::Poll;
 use store::{Snapshot, View};
-use txn::hash::FixedMap;
+use txn::hash::SecretMap;
 use txn::tx::Read;
 use txn::{
     Access, Entry, Footprint, Intent, Key, KeySets, PartitionId, Partitions, Position, Request, ScanPage,
@@ -41,8 +41,8 @@ pub fn reconnoitre(engines: &[Arc<dyn Engine>], request: &Arc<Request>, now_ms: 
         },
         snapshots: engines.iter().map(|_| None).collect(),
         touched: Vec::new(),
-        places: FixedMap::default(),
-        writes: FixedMap::default(),
+        places: SecretMap::default(),
+        writes: SecretMap::default(),
         everything: false,
     });
     let at = scout.at(usize::from(first.0), |_, at| (at.position, at.time_ms));
@@ -68,8 +68,8 @@ struct Scout {
     snapshots: Vec<Option<Snapshot>>,
     /// Keys in the order of their first use, with whether they are written.
     touched: Vec<(Key, bool)>,
-    places: FixedMap<Key, usize>,
-    writes: FixedMap<Key, Option<Entry>>,
+    places: SecretMap<Key, usize>,
+    writes: SecretMap<Key, Option<Entry>>,
     everything: bool,
 }
 

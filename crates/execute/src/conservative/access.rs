@@ -10,7 +10,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use store::{Partition, View};
-use txn::hash::FixedMap;
+use txn::hash::SecretMap;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{
@@ -103,7 +103,7 @@ pub(crate) struct FinalAccess {
     /// At all partitions.
     pub(super) writes: Vec<(Key, Option<Entry>)>,
     /// Where the writes are, if there are more than [`LOOKED_THROUGH_MAX`].
-    places: FixedMap<Key, usize>,
+    places: SecretMap<Key, usize>,
     pub(super) cleared: bool,
     /// The records of what is installed are noted.
     pub(super) notes_installed: bool,
@@ -127,7 +127,7 @@ impl FinalAccess {
             undeclared: None,
             strayed_to: None,
             writes: Vec::new(),
-            places: FixedMap::default(),
+            places: SecretMap::default(),
             cleared: false,
             notes_installed: false,
             installed: Installed::new(),

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::Poll;
 use store::{RecordCell, RecordRef, View, digest};
-use txn::hash::FixedMap;
+use txn::hash::SecretMap;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{
@@ -165,7 +165,7 @@ pub(super) struct Write {
 pub(super) struct WriteSet {
     pub(super) list: Vec<Write>,
     /// The place of each key in the list, once the list is long.
-    places: FixedMap<Key, usize>,
+    places: SecretMap<Key, usize>,
 }
 
 /// A write set with room for more records than this gives the room back when its transaction ends.

@@ -1,7 +1,7 @@
 //! What was read under which key, in the order in which it was read.
 
 use std::hash::{Hash, Hasher};
-use txn::hash::FixedMap;
+use txn::hash::SecretMap;
 
 /// Lists up to this long are searched one by one.
 const LINEAR_MAX: usize = 24;
@@ -11,12 +11,12 @@ const LINEAR_MAX: usize = 24;
 pub(super) struct Values<K, V> {
     list: Vec<(K, V)>,
     /// The place of each key in the list, once that is long. Never iterated.
-    places: FixedMap<K, usize>,
+    places: SecretMap<K, usize>,
 }
 
 impl<K, V> Default for Values<K, V> {
     fn default() -> Values<K, V> {
-        Values { list: Vec::new(), places: FixedMap::default() }
+        Values { list: Vec::new(), places: SecretMap::default() }
     }
 }
 

@@ -229,7 +229,7 @@ impl Parts for Execution {
             visit(&write.record.key(), write.entry.as_ref());
         }
         // What it wrote to the system's space is among the others too.
-        let others = self.body.elsewhere.iter();
+        let others = self.body.elsewhere.iter_in_any_order();
         for (key, entry) in others.filter(|(key, _)| key.space() == Space::User) {
             visit(key, entry.as_ref());
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::RecordRef;
 use store::sync::Mutex;
 use store::sync::atomic::AtomicI64;
-use txn::hash::FixedMap;
+use txn::hash::{FixedMap, SecretMap};
 use txn::{Entry, Key, Outcome, Position, ProcedureFuture, Request, TxContext};
 
 /// A place in the ring of transactions: position modulo capacity.
@@ -44,7 +44,7 @@ pub(super) struct Body {
     /// Its book, if it has siblings.
     pub(super) member: Option<Member>,
     /// What it writes at other partitions: only to be read by itself.
-    pub(super) elsewhere: FixedMap<Key, Option<Entry>>,
+    pub(super) elsewhere: SecretMap<Key, Option<Entry>>,
 }
 
 impl Body {
@@ -97,7 +97,7 @@ impl Body {
         self.waiting_on.clear();
         self.writes.clear();
         match self.elsewhere.capacity() > ROOM_KEPT {
-            true => self.elsewhere = FixedMap::default(),
+            true => self.elsewhere = SecretMap::default(),
             false => self.elsewhere.clear(),
         }
     }

@@ -2,7 +2,10 @@
 //!
 //! A cursor is the upper [`CURSOR_BITS`] of the hash from which the next page starts; 0 means the start and
 //! the end. No page but the first starts there, so the two never collide. Keys that are there all the while
-//! are listed exactly once, whatever happens to others meanwhile: a stronger promise than Redis's.
+//! are listed exactly once, whatever happens to others meanwhile: a stronger promise than Redis's. Keys whose
+//! hashes share those bits cannot be told apart by a cursor: they are on one page, whatever COUNT says. By
+//! chance that is one key in 2^53 pairs; a client that chooses keys by their hashes gets a page as long as it
+//! has made it, and waits for it as long as KEYS would take for as many.
 
 use super::options;
 use super::strings::argument;

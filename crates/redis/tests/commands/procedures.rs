@@ -404,3 +404,23 @@ fn weights_and_order_follow_the_flags() {
         assert_eq!((footprint.read_only, footprint.weight), (read_only, weight), "{command}");
     }
 }
+
+#[test]
+fn calls_that_read_one_record_are_known_and_others_are_not() {
+    let is_one_read = |line: &str| {
+        let argv = words(line);
+        let command = ordo_redis::table::find(&argv[0]).expect("a command of the table");
+        let read = command.one_read(&argv[1..]);
+        let is_known = read.is_some();
+        assert!(read.is_none_or(|(key, _)| key == Key::from("k")), "{line}");
+        is_known
+    };
+    for line in ["GET k", "HGET k f", "EXISTS k", "MGET k", "STRLEN k", "TTL k", "SISMEMBER k m"] {
+        assert!(is_one_read(line), "{line}: without this its reads have a future each");
+    }
+    let others =
+        ["MGET k k2", "EXISTS k k2", "SET k v", "GETRANGE k a 1", "EXPIRETIME k", "GETDEL k", "DEL k"];
+    for line in others {
+        assert!(!is_one_read(line), "{line}");
+    }
+}

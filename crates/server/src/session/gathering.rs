@@ -18,7 +18,7 @@
 //! the thread submits anything else. Only a server with one partition gathers, and no engine whose requests
 //! declare their keys: such an engine plans each command by itself.
 
-use super::thread_context::Submissions;
+use super::thread_context::{Submissions, too_long};
 use super::{LIGHT_WORDS_MAX, Session, ThreadContext, is_word};
 use crate::observe::{GatheredCalls, Subject};
 use node::{Asker, Route};
@@ -193,6 +193,8 @@ impl Session {
         if node::route(&footprint, asker) != Route::Order {
             return Some(argv);
         }
+        self.check_words_alone(command, &argv);
+        debug_assert!(too_long(&argv, true).is_none(), "{}: its request is too long", command.name);
         let bytes = bytes(&argv[1..]);
         let submissions = &mut *thread.submissions;
         let (leader, subject) = submissions.gathering.add(command.name, argv, bytes, footprint.read_only);

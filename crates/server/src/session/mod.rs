@@ -78,7 +78,7 @@ use node::Route;
 use node::flights::Flights;
 use reads::StrictReads;
 use redis_surface::codec::{Protocol, reads_ahead};
-use redis_surface::table::Command;
+use redis_surface::table::{Command, Flags, Run};
 use redis_surface::{Involved, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
@@ -542,11 +542,22 @@ impl Session {
             && !runtime.is_member()
             && !runtime.is_certified();
         let (key, operation) = command.one_read(&argv[1..]).filter(|_| may_read)?;
+        self.check_words_alone(command, argv);
         match runtime.read_one(thread.port, &key, operation, thread.now_ms) {
             ReadOutcome::Done(outcome) => Some(outcome),
             // The order decides.
             ReadOutcome::MustOrder | ReadOutcome::Interrupted => None,
         }
+    }
+
+    /// Holds, in debug builds, that a command may run by its words alone, as [`Session::read_one`] and
+    /// [`Session::ride`] run it: [`Session::act`] and [`Session::transact`] would neither refuse it nor treat
+    /// it in a way of its own. A new refusal there needs a line here.
+    fn check_words_alone(&self, command: &Command, argv: &Args) {
+        debug_assert!(!self.must_act(command), "{}: its request says who acts", command.name);
+        debug_assert!(!command.is(Flags::PUBSUB), "{}: its reply is completed by its node", command.name);
+        debug_assert!(matches!(command.run, Run::Data(_)), "{}: it is no data command", command.name);
+        debug_assert!(argv.len() <= LIGHT_WORDS_MAX, "{}: its request is heavy", command.name);
     }
 
     /// Answers the present command with what it read at a snapshot.

@@ -6,7 +6,7 @@ use crate::commands::options;
 use crate::commands::strings::found;
 use crate::work;
 use crate::{errors, parse};
-use txn::hash::FixedMap;
+use txn::hash::SecretMap;
 use txn::value::{Scored, ScoredRef, SetValue, SortedSetValue};
 use txn::{Blob, BlobRef, Key, Outcome, Reply, Stop, Tx, Value};
 
@@ -190,7 +190,7 @@ impl Combination {
     }
 
     fn union(&self) -> Vec<Scored> {
-        let mut scores: FixedMap<BlobRef<'_>, f64> = FixedMap::default();
+        let mut scores: SecretMap<BlobRef<'_>, f64> = SecretMap::default();
         for weighted in &self.sources {
             for (member, score) in weighted.source.members().take_while(|_| !work::is_spent()) {
                 let score = weighted.score(score);
@@ -201,7 +201,8 @@ impl Combination {
                     .or_insert(score);
             }
         }
-        let scored = scores.into_iter().map(|(member, score)| Scored { score, member: member.to_blob() });
+        let scored = scores.into_iter_in_any_order();
+        let scored = scored.map(|(member, score)| Scored { score, member: member.to_blob() });
         in_order(scored.collect())
     }
 
