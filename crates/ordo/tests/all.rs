@@ -24,6 +24,7 @@ mod nodes;
 mod partitions;
 mod processes;
 mod serve;
+mod service_manager;
 mod sim;
 mod skip;
 mod slots;
