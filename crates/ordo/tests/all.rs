@@ -7,6 +7,7 @@
 mod authority;
 mod backup;
 mod bench_cluster;
+mod deploy;
 mod disks;
 mod doctor;
 mod engines;
