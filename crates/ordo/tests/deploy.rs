@@ -55,7 +55,7 @@ fn machine() -> tempfile::TempDir {
     let here = |text: String| {
         text.replace("/run/secrets/ordo", word(dir.path())).replace("/var/lib/ordo", word(dir.path()))
     };
-    let secret = "a secret that only this test knows";
+    let secret = "a-secret-that-only-this-test-knows";
     for (name, text) in [
         ("ordo.conf", here(read("ordo.conf"))),
         ("cluster.toml", here(read("kubernetes/cluster.toml"))),
