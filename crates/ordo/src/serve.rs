@@ -2,6 +2,7 @@
 
 use server::config::{Config, Invocation, LogFormat, LogLevel, help};
 use server::server::{LogLevelHook, Server, SignalWatch};
+use server::service_manager::ServiceManager;
 use server::session::audit::TARGET as AUDIT_TARGET;
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
@@ -42,6 +43,7 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     let dir = config.dir.clone();
     let fsync = config.appendfsync;
     let signals = SignalWatch::start()?;
+    let manager = ServiceManager::start()?;
     let server = Server::start(config)?;
     signals.stops(&server);
     server.follow_log_level(follow_log_level);
@@ -56,7 +58,13 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     for address in server.http_addresses() {
         tracing::info!("serving http://{address}/metrics, /readyz and /healthz");
     }
+    if let Some(manager) = &manager {
+        manager.follow(&server);
+    }
     server.wait();
+    if let Some(manager) = manager {
+        manager.end();
+    }
     tracing::info!("stopped: everything acknowledged is in {dir}");
     Ok(())
 }

@@ -7,6 +7,7 @@
 mod authority;
 mod backup;
 mod bench_cluster;
+mod deploy;
 mod disks;
 mod doctor;
 mod engines;
@@ -24,6 +25,7 @@ mod nodes;
 mod partitions;
 mod processes;
 mod serve;
+mod service_manager;
 mod sim;
 mod skip;
 mod slots;

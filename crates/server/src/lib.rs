@@ -4,8 +4,9 @@
 //! connection's bytes become commands, and its [`session`] turns commands into requests for the node. The
 //! nodes of a cluster reach each other as [`peers`]. What connections hear of each other (messages, elements
 //! that they waited for) goes through the [`hub`]; [`evict`] keeps what is used below its limit, and what
-//! operators look at is in [`observe`], the numbers that INFO and metrics share are in [`stats`], and `http`
-//! serves monitors. Streams are encrypted in [`tls`]. [`config`] is the one table of settings, [`cluster`]
+//! operators look at is in [`observe`], the numbers that INFO and metrics share are in [`stats`], `http`
+//! serves monitors, and `service_manager` tells systemd whether the server lives and is ready
+//! ([`readiness`]). Streams are encrypted in [`tls`]. [`config`] is the one table of settings, [`cluster`]
 //! what a node knows of the others, and [`client`] the other end of a connection. [`launcher`] starts server
 //! processes, for a cluster on one machine, benchmarks and tests. Files that this crate creates are for its
 //! own user alone (`private`). This is the only crate of the house that owns sockets, files, clocks and
@@ -31,10 +32,13 @@ pub mod net;
 pub mod observe;
 pub mod peers;
 mod private;
+pub mod readiness;
 mod replace;
 mod restart;
 pub mod runtime;
 pub mod server;
+#[cfg(feature = "service-manager")]
+pub mod service_manager;
 pub mod session;
 pub mod shared;
 pub mod skips;

@@ -380,6 +380,11 @@ impl Server {
         hook(self.shared.settings.now().loglevel);
         self.shared.follow_log_level(hook);
     }
+    /// The state that the server's threads share.
+    #[cfg(feature = "service-manager")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
     /// A way to stop the server.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use txn::Reply;
 
 /// The settings, and how often they changed.
@@ -99,6 +100,8 @@ pub struct ThreadCounters {
     pub submitted: Counter,
     /// How often requests had to wait because the order took no more of them.
     pub stalls: Counter,
+    /// Ticks of the thread: ten a second, unless a round takes longer.
+    pub ticks: Counter,
     /// Calls, by their commands.
     pub calls: Mutex<CallCounts>,
 }
@@ -118,6 +121,7 @@ impl ThreadCounters {
             snapshot_reads: Counter::default(),
             submitted: Counter::default(),
             stalls: Counter::default(),
+            ticks: Counter::default(),
             calls: Mutex::default(),
         }
     }
@@ -576,6 +580,11 @@ impl Shared {
         self.saving.store(false, Ordering::SeqCst);
     }
 
+    /// The ticks that each I/O thread has made.
+    pub fn thread_ticks(&self) -> Vec<u64> {
+        self.counters.iter().map(|counters| counters.ticks.get()).collect()
+    }
+
     /// When the newest checkpoint was written, or else when the server started, in seconds since 1970.
     pub fn last_save_s(&self) -> u64 {
         self.runtime.status().node.last_checkpoint_at_ms.max(self.started_ms) / 1000
@@ -596,6 +605,13 @@ impl Shared {
     /// Whether a stop was asked for.
     pub fn stopping(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a stop is asked for, or until this time.
+    pub fn wait_for_stop_until(&self, until: Instant) -> Option<Stopping> {
+        let mut stopping = self.stopping.lock();
+        while stopping.is_none() && !self.stop_asked.wait_until(&mut stopping, until).timed_out() {}
+        *stopping
     }
 
     /// Waits until a stop is asked for.

@@ -21,7 +21,7 @@ const INCLUDES_MAX: usize = 16;
 /// What happens instead of what a directive asks for that the server can do without.
 const INSTEAD: &[(&str, &str)] = &[
     ("daemonize", "the server stays in the foreground: let a supervisor, such as systemd, run it"),
-    ("supervised", "no supervisor is told when the server is ready: /readyz of --http-port tells"),
+    ("supervised", "a supervisor that gives the process a NOTIFY_SOCKET, such as systemd, is told anyway"),
     ("pidfile", "no such file is written: the supervisor knows the process, and so does INFO"),
     ("logfile", "the log goes to standard error"),
     ("syslog-enabled", "the log goes to standard error"),

@@ -16,7 +16,6 @@
 mod console;
 mod metrics;
 mod paths;
-mod readiness;
 mod scrape;
 
 use crate::config::{Config, HTTP_CONNECTIONS_MAX};

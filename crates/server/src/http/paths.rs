@@ -2,8 +2,8 @@
 
 use super::console::{self, Console};
 use super::metrics::{Form, encode};
-use super::readiness::{Readiness, Verdict};
 use super::scrape::Scrape;
+use crate::readiness::{Readiness, Verdict};
 use crate::shared::Shared;
 use http_body_util::Full;
 use hyper::body::Bytes;

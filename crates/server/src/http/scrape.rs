@@ -1,9 +1,9 @@
 //! What is collected of a server at one time for `/metrics`: what INFO tells, from where INFO has it.
 
-use super::readiness::{Readiness, Verdict};
 use crate::cluster::ClusterView;
 use crate::config::Config;
 use crate::observe::CallCounts;
+use crate::readiness::{Readiness, Verdict};
 use crate::runtime::{CertifiedStatus, RuntimeStatus};
 use crate::session::Keyspace;
 use crate::shared::{Shared, Totals};

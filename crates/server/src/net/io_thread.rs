@@ -639,6 +639,7 @@ impl IoThread {
         }
         self.ticked = Instant::now();
         self.ticks = self.ticks.wrapping_add(1);
+        self.counters.ticks.add(1);
         self.accepts = !self.listeners.is_empty();
         if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
             self.sweep();

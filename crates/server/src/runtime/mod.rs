@@ -81,7 +81,7 @@ use parking_lot::{Condvar, Mutex};
 use port::{Ports, Replies};
 use replaying::Replaying;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -170,6 +170,9 @@ struct Inner {
     on_halt: Option<HaltHook>,
     on_restart: Option<RestartHook>,
     on_end: Option<HaltHook>,
+    /// Ticks of the node's clock since the start, and the time between two of them.
+    ticks: AtomicU64,
+    tick: Duration,
     /// Ends the tick thread.
     stopping: Mutex<bool>,
     stop_asked: Condvar,
@@ -598,6 +601,18 @@ impl Runtime {
                 return;
             }
         }
+    }
+
+    /// The time between two ticks of the node's clock, or of its site's clock if that is longer.
+    pub fn clock_pause(&self) -> Duration {
+        let site = self.certified.get().map(|certified| certified.tick_pause());
+        self.inner.tick.max(site.unwrap_or_default())
+    }
+
+    /// The ticks that the node's clock has made, and those of its site's clock if transactions are certified.
+    pub fn clock_ticks(&self) -> Vec<u64> {
+        let site = self.certified.get().map(|certified| certified.ticks());
+        std::iter::once(self.inner.ticks.load(Ordering::Relaxed)).chain(site).collect()
     }
 
     /// The steady time, in milliseconds: nobody can set it. It began with the date at which the process

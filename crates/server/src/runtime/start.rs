@@ -29,7 +29,7 @@ use node::cluster::{
 use order::{PartitionMap, Skips};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -426,6 +426,8 @@ impl Runtime {
             on_halt: options.on_halt,
             on_restart: options.on_restart,
             on_end: options.on_end,
+            ticks: AtomicU64::new(0),
+            tick,
             stopping: Mutex::new(false),
             stop_asked: Condvar::new(),
             progress: Condvar::new(),

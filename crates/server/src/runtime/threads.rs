@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -259,6 +260,7 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
             }
         }
         let outcome = inner.tick();
+        inner.ticks.fetch_add(1, Ordering::Relaxed);
         inner.follow(outcome, None);
         inner.give_up_strict_reads();
         inner.look_at_map();

@@ -4,12 +4,12 @@
 //! shows is what `/metrics`, INFO, `ordo admin status` and SLOWLOG tell. It loads nothing from elsewhere, and
 //! a browser that follows [`POLICY`] would refuse to.
 
-use super::readiness::{Readiness, Verdict as Ready};
 use super::scrape::{Scrape, ServerScrape};
 use crate::cluster::geo::GeoClusterStatus;
 use crate::cluster::hierarchy::HierarchyStatus;
 use crate::cluster::{ClusterStatus, Problem, Severity, Verdict, problems, verdict};
 use crate::observe::{SlowEntry, shown_key};
+use crate::readiness::{Readiness, Verdict as Ready};
 use crate::runtime::Told;
 use execute::conflicts::{self, Cause};
 use serde::Serialize;

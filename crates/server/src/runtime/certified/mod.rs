@@ -69,7 +69,7 @@ pub use status::{CertifiedStatus, Described, GeoPart, GroupStatus, Part, Told, T
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -133,6 +133,8 @@ pub(super) struct Certified {
     peers: Arc<OnceLock<Peers>>,
     clock: SteadyClock,
     alarm: Mutex<Alarm>,
+    /// Ticks of the site since the start.
+    ticks: AtomicU64,
     alarm_changed: Condvar,
     on_end: HaltHook,
     /// For the worker threads, until the shutdown.
@@ -403,6 +405,7 @@ impl Certified {
             ports,
             peers: Arc::default(),
             clock,
+            ticks: AtomicU64::new(0),
             alarm: Mutex::new(Alarm { due_ms: u64::MAX, is_stopping: false }),
             alarm_changed: Condvar::new(),
             on_end,
@@ -424,7 +427,7 @@ impl Certified {
         transport.set_names(names);
         transport.set_peers(&addresses)?;
         let _ = certified.peers.set(transport);
-        let tick = Duration::from_millis(tick_ms.max(1));
+        let tick = certified.tick_pause();
         certified.spawn("site-sync", move |certified| certified.sync(&tickets))?;
         certified.spawn("site-files", move |certified| certified.files(&file_work, &preparer))?;
         certified.spawn("site-tick", move |certified| certified.tick(tick))?;
@@ -512,6 +515,16 @@ impl Certified {
             Wish::End(certify::CallEnd::Done { outcome, .. }) => ReadOutcome::Done(outcome),
             _ => ReadOutcome::MustOrder,
         }
+    }
+
+    /// The time between two ticks.
+    pub fn tick_pause(&self) -> Duration {
+        Duration::from_millis(self.tick_ms.max(1))
+    }
+
+    /// The ticks that the site has made.
+    pub fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
     }
 
     /// Counters and places.
@@ -740,6 +753,7 @@ impl Certified {
             let (now_ms, wall_ms) = self.clock.with_wall_ms();
             let mut core = self.core.lock();
             if is_tick {
+                self.ticks.fetch_add(1, Ordering::Relaxed);
                 next = Instant::now() + every;
                 let Core { site, effects, .. } = &mut *core;
                 site.react(HostEvent::Tick { wall_ms }, now_ms, effects);

@@ -1,4 +1,5 @@
-//! Whether a server can be sent clients, and how far behind it is: what `/readyz` answers.
+//! Whether a server can be sent clients, and how far behind it is: what `/readyz` answers,
+//! and what a service manager is told.
 //!
 //! A server is ready once its data is loaded, while it takes requests, and in a cluster while it takes part:
 //! it knows the leader of every partition, to which it forwards what its clients send, and it has executed
@@ -23,6 +24,7 @@ pub enum Verdict {
 /// What `/readyz` tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
+    /// Whether clients may be sent here.
     pub verdict: Verdict,
     /// How far the server is, once it has loaded its data.
     place: Option<Place>,
