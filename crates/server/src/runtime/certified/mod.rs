@@ -359,12 +359,14 @@ impl Certified {
             Family::Hierarchy(_) => Words {
                 asked: "the validators",
                 unavailable: "this node takes no transactions now: nothing was changed; use another node",
+                spares_system_writes: false,
             },
             Family::Geo => Words {
                 asked: "other sites",
                 unavailable: "a site that resolves a key does not answer or is fenced, or other sites lack \
                               too much of this one, or it takes no transactions now: nothing was changed; try \
                               again, or use another site",
+                spares_system_writes: true,
             },
         };
         let (catches_up, has_caught_up) = mpsc::channel();
