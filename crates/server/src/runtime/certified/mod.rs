@@ -76,7 +76,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use txn::{
     Args, BootId, Entry, Key, NodeId, PartitionId, PartitionRoute, Position, Procedure, Request, RequestId,
-    SessionId, Slots,
+    SessionId, Slots, Space,
 };
 
 /// The protocol that sites of this build speak with each other. Those of ordered nodes count from 1.
@@ -119,6 +119,8 @@ pub struct CertifiedOptions {
     pub patience: Patience,
     /// Removes the keys that are its arguments if they have expired.
     pub expire: Arc<dyn Procedure>,
+    /// Deletes records of the store's own that have expired, by their names.
+    pub expire_system: Arc<dyn Procedure>,
     /// Called if the site has ended, with a text for the operator: end the process.
     pub on_end: HaltHook,
 }
@@ -162,7 +164,10 @@ impl Family {
 /// Has keys removed that have expired. The node that leads a leaf does that for the leaf, and a site that
 /// commits alone for the keys that it resolves: the requests are the server's own, one at a time.
 struct Expirer {
+    /// Removes keys of users.
     procedure: Arc<dyn Procedure>,
+    /// Removes records of the store's own.
+    system_procedure: Arc<dyn Procedure>,
     /// The leaf that is looked at next.
     next_leaf: u16,
     /// The number of the last request.
@@ -180,12 +185,17 @@ impl Expirer {
                 continue;
             }
             self.sequence += 1;
-            let args: Args = keys.iter().map(Key::to_blob).collect();
+            let space = keys[0].space();
+            let procedure = match space {
+                Space::User => &self.procedure,
+                Space::System => &self.system_procedure,
+            };
+            let args: Args = keys.iter().filter(|key| key.space() == space).map(Key::to_blob).collect();
             return Some(Arc::new(Request {
                 id: RequestId { session: SessionId::INTERNAL, sequence: self.sequence, attempt: 0 },
                 slots_version: 0,
-                footprint: self.procedure.footprint(&args),
-                procedure: self.procedure.clone(),
+                footprint: procedure.footprint(&args),
+                procedure: procedure.clone(),
                 args,
                 route: PartitionRoute::one_of(leaf, &Slots::even(leaves)),
                 elsewhere: false,
@@ -338,7 +348,18 @@ impl Certified {
         workers: usize,
         options: CertifiedOptions,
     ) -> Result<Arc<Certified>, StartError> {
-        let CertifiedOptions { identity, me, protocol, nodes, peers, tick_ms, patience, expire, on_end } =
+        let CertifiedOptions {
+            identity,
+            me,
+            protocol,
+            nodes,
+            peers,
+            tick_ms,
+            patience,
+            expire,
+            expire_system,
+            on_end,
+        } =
             options;
         identity.claim(disk.path())?;
         let nonce = log_boot_id();
@@ -395,7 +416,12 @@ impl Certified {
                 hands: Some(Hands { sync, sync_aside, files, checkpoint }),
                 outgoing: BTreeMap::new(),
                 gateway: Gateway::new(sessions, tree, patience, words),
-                expirer: Expirer { procedure: expire, next_leaf: 0, sequence: 0 },
+                expirer: Expirer {
+                    procedure: expire,
+                    system_procedure: expire_system,
+                    next_leaf: 0,
+                    sequence: 0,
+                },
                 catches_up: Some(catches_up),
                 is_silent: is_silent.clone(),
             }),
