@@ -51,7 +51,9 @@ use crate::peers::{FRAME_BYTES_MAX, PeerEvents, PeerOptions, Peers};
 use bytes::Bytes;
 use certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
 use certify::pcsi::{self, SiteMap};
-use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, SESSION_HORIZON, Threads, Wish};
+use certify::{
+    Answer as SiteAnswer, CertifiedCall, KeyCounts, LocalSnapshot, Look, SESSION_HORIZON, Threads, Wish,
+};
 use execute::ReadOutcome;
 use execute::snapshot::panic_text;
 pub use gateway::Patience;
@@ -83,6 +85,8 @@ use txn::{
 pub const PROTOCOL: u16 = 0x101;
 /// Where the site's files are, below the node's directory.
 const DIRECTORY: &str = "site";
+/// While the updates that a site keeps for others have more bytes, the site commits nothing.
+const RETAINED_BYTES_MAX: usize = 512 << 20;
 /// A site that catches up with the others tells so again after this time.
 const CATCH_UP_TELL: Duration = Duration::from_secs(5);
 /// A group's log begins anew when its decided entries have more bytes.
@@ -359,8 +363,7 @@ impl Certified {
             expire,
             expire_system,
             on_end,
-        } =
-            options;
+        } = options;
         identity.claim(disk.path())?;
         let nonce = log_boot_id();
         let (journal, images, found) = Journal::open_if(disk, segment_bytes, nonce, &|_, _| true)?;
@@ -458,6 +461,10 @@ impl Certified {
         certified.spawn("site-tick", move |certified| certified.tick(tick))?;
         while has_caught_up.recv_timeout(CATCH_UP_TELL) == Err(RecvTimeoutError::Timeout) {
             certified.tell_of_waiting();
+            // Clients are told the same, and an operator may have to say that the other sites are gone.
+            if certified.core.lock().site.waits_to_hear() {
+                break;
+            }
         }
         Ok(certified)
     }
@@ -573,6 +580,16 @@ impl Certified {
         }
     }
 
+    /// The keys of users that the node has.
+    pub fn key_counts(&self) -> KeyCounts {
+        self.core.lock().site.key_counts()
+    }
+
+    /// Whether the node knows that it lacks what others have.
+    pub fn is_behind(&self) -> bool {
+        self.core.lock().site.is_behind()
+    }
+
     /// Puts what is to be told of the site into the place of what the ordered node beside it tells.
     pub fn tell_instead(&self, status: &mut RuntimeStatus) {
         let core = self.core.lock();
@@ -597,7 +614,7 @@ impl Certified {
     }
 
     /// An operator has the other sites fence one. Returns what is wrong, if they are not to.
-    pub fn fence(&self, name: &str) -> Result<(), String> {
+    pub fn fence(&self, name: &str, is_forced: bool) -> Result<(), String> {
         let mut named = self.described.nodes.iter().filter(|(_, node)| node.name == name);
         let Some((&site, _)) = named.next() else {
             return Err(format!("there is no site '{name}'"));
@@ -605,22 +622,17 @@ impl Certified {
         if site == self.described.me {
             return Err("a site cannot fence itself: ask another one".to_owned());
         }
-        let (is_new, turned) = {
+        let (answer, turned) = {
             let mut core = self.core.lock();
             let Core { site: served, effects, .. } = &mut *core;
-            let is_new = match served {
-                Served::Geo(geo, _) => geo.fence(site, effects),
+            let answer = match served {
+                Served::Geo(geo, _) => geo.fence(site, is_forced, effects),
                 Served::Hierarchy(..) => return Err("a hierarchy has no sites to fence".to_owned()),
             };
-            (is_new, core.settle(&self.peers, self.clock.now_ms()))
+            (answer, core.settle(&self.peers, self.clock.now_ms()))
         };
         self.pass_on(turned);
-        match is_new {
-            true => Ok(()),
-            false => Err(format!(
-                "'{name}' is fenced already, or a fence is under way, or this site takes no transactions now"
-            )),
-        }
+        answer
     }
 
     /// Looks at what the store itself keeps, such as scripts, at most at so many records.
@@ -904,6 +916,7 @@ impl Beginning<'_> {
             open_max: OPEN_SITE_TRANSACTIONS_MAX,
             window: WINDOW,
             retained_max: sites.retained_updates_max,
+            retained_bytes_max: RETAINED_BYTES_MAX,
             silent_ticks_max: ticks(SILENT_MS).max(4 * propagation_ticks),
             session_horizon: SESSION_HORIZON,
             sites_to_write_min: sites.sites_to_write_min,
