@@ -42,8 +42,8 @@ pub(crate) struct Workspace {
 /// What a record takes in memory beside its key and its value, about.
 const RECORD_BYTES: usize = 64;
 
-/// The bytes of a record, about.
-fn bytes_of(key: &Key, entry: Option<&Entry>) -> usize {
+/// The bytes of memory that a record is counted with.
+pub fn record_bytes(key: &Key, entry: Option<&Entry>) -> usize {
     RECORD_BYTES + key.heap_bytes() + entry.map_or(0, |entry| entry.value.heap_bytes())
 }
 
@@ -104,7 +104,7 @@ impl Workspace {
     /// Has the transaction write this to a key, or nothing.
     fn set(&mut self, key: Key, record: Option<Option<Entry>>) {
         let bytes = |key: &Key, record: &Option<Option<Entry>>| {
-            record.as_ref().map_or(0, |entry| bytes_of(key, entry.as_ref()))
+            record.as_ref().map_or(0, |entry| record_bytes(key, entry.as_ref()))
         };
         self.bytes += bytes(&key, &record);
         let before = match record {
@@ -186,7 +186,7 @@ impl Workspace {
         let Answer::Value(read) = ready!(self.look(Look::Key(key.clone())))? else {
             return Poll::Ready(Err(self.stray()));
         };
-        self.bytes += bytes_of(key, read.entry.as_ref());
+        self.bytes += record_bytes(key, read.entry.as_ref());
         self.seen.insert(key.clone(), read.clone());
         Poll::Ready(Ok(read))
     }

@@ -91,6 +91,7 @@ pub struct CertifiedCall {
     now_ms: u64,
     /// Attempts before this one.
     before: u32,
+    spares_system_writes: bool,
     stage: Stage,
 }
 
@@ -107,7 +108,13 @@ enum Stage {
 impl CertifiedCall {
     /// A call whose procedure knows this time.
     pub fn new(request: Arc<Request>, now_ms: u64) -> CertifiedCall {
-        CertifiedCall { request, now_ms, before: 0, stage: Stage::Idle }
+        CertifiedCall { request, now_ms, before: 0, spares_system_writes: false, stage: Stage::Idle }
+    }
+
+    /// The same with what [`Tx::spares_system_writes`] tells the procedure.
+    pub fn sparing_system_writes(mut self, spares: bool) -> CertifiedCall {
+        self.spares_system_writes = spares;
+        self
     }
 
     /// The name of the present attempt.
@@ -133,7 +140,11 @@ impl CertifiedCall {
 
     /// The present attempt has begun; its site has its snapshot, or is asked at each look.
     pub fn begun(&mut self, snapshot: Option<Arc<dyn LocalSnapshot>>) -> Wish {
-        let tx = Tx::of(TxContext::unordered(&self.request, self.now_ms), &self.request);
+        let context = TxContext {
+            spares_system_writes: self.spares_system_writes,
+            ..TxContext::unordered(&self.request, self.now_ms)
+        };
+        let tx = Tx::of(context, &self.request);
         let workspace = Box::new(Workspace::at(snapshot));
         match running::start_as(tx, &self.request) {
             Ok(future) => self.run(workspace, future),

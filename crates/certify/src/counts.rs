@@ -48,8 +48,8 @@ fn counted(key: &Key, entry: Option<&Entry>) -> Option<u64> {
     entry.filter(|_| key.space() == Space::User).map(|entry| entry.expires_at_ms)
 }
 
-/// When a key expires, if it counts and has a time to live.
+/// When a key expires, if it has a time to live. The store's own records may have one, too.
 pub(crate) fn expires(key: &Key, entry: Option<&Entry>) -> Option<(u64, Key)> {
-    let expires_at_ms = counted(key, entry).filter(|&expires_at_ms| expires_at_ms != 0)?;
-    Some((expires_at_ms, key.clone()))
+    let expires_at_ms = entry?.expires_at_ms;
+    (expires_at_ms != 0).then(|| (expires_at_ms, key.clone()))
 }

@@ -46,6 +46,7 @@ mod times;
 pub mod two_phase;
 mod workers;
 
+pub use access::record_bytes;
 pub use call::{CallEnd, CertifiedCall, Wish};
 pub use counts::KeyCounts;
 pub use open::{OpenTransaction, Progress};

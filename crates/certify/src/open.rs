@@ -40,6 +40,7 @@ pub struct OpenTransaction {
     is_read_only: bool,
     /// Keys that it may write, at most.
     writes_max: usize,
+    spares_system_writes: bool,
     stage: Stage,
 }
 
@@ -57,7 +58,13 @@ enum Stage {
 impl OpenTransaction {
     /// A transaction of this name, with at most so many written keys.
     pub fn new(id: RequestId, is_read_only: bool, writes_max: usize) -> OpenTransaction {
-        OpenTransaction { id, is_read_only, writes_max, stage: Stage::New }
+        OpenTransaction { id, is_read_only, writes_max, spares_system_writes: false, stage: Stage::New }
+    }
+
+    /// The same with what [`Tx::spares_system_writes`] tells its procedures.
+    pub fn sparing_system_writes(mut self, spares: bool) -> OpenTransaction {
+        self.spares_system_writes = spares;
+        self
     }
 
     /// Its name.
@@ -134,7 +141,11 @@ impl OpenTransaction {
 
     fn start(&mut self, mut workspace: Box<Workspace>, request: &Arc<Request>, now_ms: u64) -> Progress {
         workspace.save();
-        let tx = Tx::of(TxContext::unordered(request, now_ms), request);
+        let context = TxContext {
+            spares_system_writes: self.spares_system_writes,
+            ..TxContext::unordered(request, now_ms)
+        };
+        let tx = Tx::of(context, request);
         match running::start_as(tx, request) {
             Ok(future) => self.poll(workspace, future),
             Err(stop) => self.returned(workspace, Err(stop)),

@@ -41,8 +41,8 @@ use crate::FsyncPolicy;
 use crate::host::{HostEvent, Machine};
 use crate::site::{SiteCounts, SiteEffects};
 use bytes::Bytes;
-use certify::pcsi::{self, Incarnation, Letter, Pcsi, PeerStatus, Record};
-use certify::{Answer, KeyCounts, Look, ReadSet, WriteSet};
+use certify::pcsi::{self, FenceAnswer, FenceStatus, Incarnation, Letter, Message, Pcsi, PeerStatus, Record};
+use certify::{Answer, KeyCounts, Look, ReadSet, WriteSet, record_bytes};
 use log::{EntryKind, GroupImages, Kept};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -52,22 +52,27 @@ use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
 /// The journal's only group.
 const GROUP: PartitionId = PartitionId(0);
-/// A record that could not be written is tried again after so many ticks.
+/// A record that could not be written is tried again after this number of ticks.
 const RETRY_TICKS: u64 = 20;
-/// A site without a log asks the others after each so many ticks.
+/// A site without a log asks the others each time after this number of ticks.
 const HELLO_TICKS: u64 = 10;
-/// What nobody waits for is synced after this time.
+/// Records for which neither a letter nor an answer waits are synced after this time.
 const SYNC_MS: u64 = 1_000;
-/// So many letters may wait for the disk.
+/// While a sync takes longer, clients whose answers do not wait for syncs begin nothing.
+const SYNC_HANGS_MS: u64 = 5_000;
+/// The most letters that wait for the disk, and the most bytes of updates in them. Letters of other kinds are
+/// dropped only beyond twice this number: an origin sends its updates again by itself.
 const LETTERS_MAX: usize = 1 << 14;
+const LETTERS_BYTES_MAX: usize = 256 << 20;
 /// A longer letter goes in parts: each link carries other letters, too.
 const PART_BYTES_MAX: usize = 1 << 20;
 /// No site has a letter of more bytes.
 const LETTER_BYTES_MAX: usize = log::RECORD_BYTES_MAX;
-/// A transaction may write so much, about: its update is one letter, and one record of each site.
+/// The most bytes that a transaction may write, as [`record_bytes`] counts them: its update is one letter,
+/// and one record of each site.
 const WRITES_BYTES_MAX: usize = 16 << 20;
 
-/// What a site is told at its start.
+/// The settings of a site at its start.
 #[derive(Clone, Debug)]
 pub struct GeoOptions {
     /// The protocol's settings.
@@ -82,10 +87,10 @@ pub struct GeoOptions {
     pub nonce: u64,
 }
 
-/// What a site tells of itself.
+/// The status that a site gives of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GeoStatus {
-    /// What it has counted. It has no bases.
+    /// Its counts. It has no bases.
     pub counts: SiteCounts,
     /// Commits of its own clients, and its records.
     pub commits: u64,
@@ -99,13 +104,15 @@ pub struct GeoStatus {
     pub trouble: Option<&'static str>,
     /// Its updates that are kept for other sites.
     pub retained: u64,
+    /// The fences that are under way.
+    pub fence: FenceStatus,
     /// The other sites.
     pub peers: Vec<PeerStatus>,
     /// Sites to which this one has no link.
     pub unlinked: BTreeSet<NodeId>,
 }
 
-/// What the log has beside the protocol's records.
+/// An entry of the log: the protocol's records are most of them.
 #[derive(Clone, Debug, PartialEq)]
 enum LogEntry {
     /// The number of this directory.
@@ -117,7 +124,7 @@ enum LogEntry {
     Fenced,
 }
 
-/// What a site says to another one.
+/// A message of a site to another one.
 #[derive(Clone, Debug, PartialEq)]
 enum Frame {
     /// Its directory; whether it has a log; and with which directories the system was founded, if it knows.
@@ -173,8 +180,10 @@ pub struct GeoSite {
     synced: u64,
     is_syncing: bool,
     sync_tick: u64,
-    /// What waits for records, each with the last of them.
+    /// The letters and answers that wait for records, each with the last of them.
     letters: VecDeque<(u64, NodeId, Letter)>,
+    /// The bytes of updates in them.
+    letters_bytes: usize,
     answers: VecDeque<(u64, RequestId, Answer)>,
     /// Letters in parts that this process has sent.
     letters_in_parts: u64,
@@ -194,7 +203,7 @@ impl GeoSite {
     /// # Errors
     /// The text says what is wrong with the journal.
     pub fn recover(options: GeoOptions, mut images: GroupImages) -> Result<GeoSite, String> {
-        let image = images.remove(&GROUP).unwrap_or_default();
+        let entries = images.remove(&GROUP).unwrap_or_default().entries;
         if let Some((group, _)) = images.first_key_value() {
             return Err(format!(
                 "the journal has entries of {group}, and a site of this protocol has none: start it with the \
@@ -205,7 +214,7 @@ impl GeoSite {
             directory: options.nonce,
             founders: BTreeMap::new(),
             stage: Stage::Arriving(BTreeMap::new()),
-            entries: image.entries.len() as u64,
+            entries: entries.len() as u64,
             pending: Vec::new(),
             begun: 0,
             written: 0,
@@ -213,37 +222,49 @@ impl GeoSite {
             is_syncing: false,
             sync_tick: 0,
             letters: VecDeque::new(),
+            letters_bytes: 0,
             answers: VecDeque::new(),
             letters_in_parts: 0,
             parts: BTreeMap::new(),
             silence: None,
             linked: BTreeSet::new(),
             counts: SiteCounts::default(),
-            log_bytes: image.entries.iter().map(|entry| entry.data.len() as u64).sum(),
+            log_bytes: entries.iter().map(|entry| entry.data.len() as u64).sum(),
             ticks: 0,
             fence_record: None,
             options,
         };
-        let mut records = Vec::new();
-        for entry in &image.entries {
-            match LogEntry::decode(&entry.data, &site.options.protocol.sites) {
-                Some(LogEntry::Directory(directory)) => site.directory = directory,
-                Some(LogEntry::Founders(founders)) => site.founders = founders,
-                Some(LogEntry::Record(record)) => records.push(record),
-                Some(LogEntry::Fenced) => return Err(FENCED.to_owned()),
-                None => return Err(unread(entry.index)),
+        let is_new = entries.is_empty();
+        let (mut directory, mut founders, mut error) = (site.directory, BTreeMap::new(), None);
+        let map = site.options.protocol.sites.clone();
+        // The log may be larger than the data: each record is given to the protocol, and forgotten.
+        let records = entries.into_iter().map_while(|entry| {
+            match LogEntry::decode(&entry.data, &map) {
+                Some(LogEntry::Directory(number)) => directory = number,
+                Some(LogEntry::Founders(known)) => founders = known,
+                Some(LogEntry::Record(record)) => return Some(Some(record)),
+                Some(LogEntry::Fenced) => error = Some(FENCED.to_owned()),
+                None => error = Some(unread(entry.index)),
             }
+            error.is_none().then_some(None)
+        });
+        let mut records = records.flatten().peekable();
+        match records.peek().is_some() {
+            true => site.run(records),
+            false => drop(records),
         }
-        match (image.entries.is_empty(), records.is_empty()) {
-            (true, _) => site.keep(&LogEntry::Directory(site.directory)),
-            (false, true) => {}
-            (false, false) => site.run(&records),
+        if let Some(error) = error {
+            return Err(error);
+        }
+        (site.directory, site.founders) = (directory, founders);
+        if is_new {
+            site.keep(&LogEntry::Directory(site.directory));
         }
         Ok(site)
     }
 
     /// The protocol begins with these records.
-    fn run(&mut self, records: &[Record]) {
+    fn run(&mut self, records: impl IntoIterator<Item = Record>) {
         let mut effects = pcsi::SiteEffects::default();
         let GeoOptions { protocol, nonce, .. } = &self.options;
         let protocol = Pcsi::start(protocol.clone(), records, *nonce, &mut effects);
@@ -280,14 +301,38 @@ impl GeoSite {
     fn trouble(&self) -> Option<&'static str> {
         self.silence().or(match &self.stage {
             Stage::Arriving(_) => Some("the site has no data, and waits for the other sites to tell it why"),
+            Stage::Running(protocol) if protocol.waits_to_hear() => Some(WAITS_TO_HEAR),
+            Stage::Running(protocol) if protocol.has_used_up_incarnations() => Some(USED_UP),
             Stage::Running(protocol) if !protocol.is_open() => {
                 Some("the site has lost its data, and fetches what the other sites have")
+            }
+            Stage::Running(_) if self.sync_hangs() => {
+                Some("the disk has not ended a sync for seconds: check the disk")
             }
             Stage::Running(_) => None,
         })
     }
 
-    /// What is counted, and what the site knows of the others.
+    /// Whether what clients were told is on no disk for long. Where their answers wait for syncs, they need
+    /// no other sign.
+    fn sync_hangs(&self) -> bool {
+        let hangs_ticks = SYNC_HANGS_MS.div_ceil(self.options.tick_ms.max(1));
+        self.options.fsync == FsyncPolicy::Everysec
+            && self.is_syncing
+            && self.ticks >= self.sync_tick + hangs_ticks
+    }
+
+    /// Whether the site has restarted, and has heard no other one since.
+    pub fn waits_to_hear(&self) -> bool {
+        self.protocol().is_some_and(Pcsi::waits_to_hear)
+    }
+
+    /// Its counts, the number of entries of its log, and their bytes.
+    pub fn place(&self) -> (SiteCounts, u64, u64) {
+        (self.counts, self.entries, self.log_bytes)
+    }
+
+    /// The site's counts, and what it knows of the others.
     pub fn status(&self) -> GeoStatus {
         let protocol = self.protocol();
         let sites = self.options.protocol.sites.all_sites();
@@ -299,6 +344,7 @@ impl GeoSite {
             incarnation: protocol.map(Pcsi::incarnation),
             trouble: self.trouble(),
             retained: protocol.map_or(0, Pcsi::retained) as u64,
+            fence: protocol.map(Pcsi::fence_status).unwrap_or_default(),
             peers: protocol.map(Pcsi::peers).unwrap_or_default(),
             unlinked: sites.into_iter().filter(|site| !self.has_link(*site)).collect(),
         }
@@ -313,7 +359,7 @@ impl GeoSite {
         self.protocol().map_or(Position::NONE, Pcsi::last_commit)
     }
 
-    /// What a key has at this site, whatever others have committed.
+    /// The value of a key at this site, whatever others have committed.
     pub fn newest(&self, key: &Key) -> Read {
         self.protocol().map_or_else(Read::default, |protocol| protocol.newest(key))
     }
@@ -328,13 +374,16 @@ impl GeoSite {
         self.protocol().map(|protocol| protocol.expired(now_ms, keys_max)).unwrap_or_default()
     }
 
-    /// What the store itself keeps, such as scripts.
+    /// The store's own records, such as scripts.
     pub fn system_records(&self) -> impl Iterator<Item = (&Key, &Entry)> {
         self.protocol().into_iter().flat_map(Pcsi::system_records)
     }
 
     /// A client's transaction begins. One that its client holds open is shown what it reads before it ends.
     pub fn begin(&mut self, id: RequestId, is_held_open: bool, effects: &mut SiteEffects) {
+        if self.sync_hangs() {
+            return effects.answers.push((id, Answer::Unavailable));
+        }
         let begun = self.answers.len();
         self.client(id, effects, |protocol, effects| protocol.begin(id, effects));
         if !is_held_open {
@@ -348,7 +397,7 @@ impl GeoSite {
         let answer = match (look, self.protocol()) {
             (_, None) => Answer::Unavailable,
             (Look::Scan(_), _) => Answer::Refused(LISTS.into()),
-            // What this site has now: nobody certifies the number.
+            // The number at this site now: no other site certifies it.
             (Look::Count, Some(protocol)) => Answer::Count(protocol.key_counts().keys),
             (Look::Key(key), Some(protocol)) => match self.elsewhere(key) {
                 Some(text) => Answer::Refused(text.into()),
@@ -364,9 +413,7 @@ impl GeoSite {
         if !writes.is_empty() {
             writes.records.extend(reads.held);
         }
-        let bytes_of = |(key, entry): (&Key, &Option<Entry>)| {
-            key.heap_bytes() + entry.as_ref().map_or(0, |entry| entry.value.heap_bytes())
-        };
+        let bytes_of = |(key, entry): (&Key, &Option<Entry>)| record_bytes(key, entry.as_ref());
         let refused = if writes.clears {
             Some(LISTS.to_owned())
         } else if writes.records.iter().map(bytes_of).sum::<usize>() > WRITES_BYTES_MAX {
@@ -389,14 +436,36 @@ impl GeoSite {
         }
     }
 
-    /// An operator fences another site, which is away. Returns whether the sites are to fence it from now on.
-    pub fn fence(&mut self, site: NodeId, effects: &mut SiteEffects) -> bool {
-        let mut is_new = false;
-        if self.silence.is_none() {
-            self.act(|protocol, effects| is_new = protocol.is_open() && protocol.fence(site, effects));
-            self.round(effects);
+    /// An operator fences another site, which is away.
+    ///
+    /// # Errors
+    /// The text says why the sites are not to fence it.
+    pub fn fence(&mut self, site: NodeId, is_forced: bool, effects: &mut SiteEffects) -> Result<(), String> {
+        let name = self.options.names.get(&site).cloned().unwrap_or_default();
+        let is_ready = self.is_open() || is_forced && self.waits_to_hear();
+        if self.silence.is_some() || !is_ready {
+            return Err(self.trouble().unwrap_or("the site is about to begin").to_owned());
         }
-        is_new
+        if self.linked.contains(&site) && !is_forced {
+            return Err(format!(
+                "this site has a link to '{name}', so it is not away: end its process first, or force the \
+                 fence"
+            ));
+        }
+        let mut answer = FenceAnswer::UnderWay;
+        self.act(|protocol, effects| answer = protocol.fence(site, is_forced, effects));
+        self.round(effects);
+        match answer {
+            FenceAnswer::Begun => Ok(()),
+            FenceAnswer::UnderWay => {
+                Err(format!("'{name}' is fenced already, or a fence of it is under way"))
+            }
+            FenceAnswer::NoMajority { voters, members } => Err(format!(
+                "without '{name}' and the sites that are being fenced, {voters} of {members} sites remain, \
+                 and the others may be fencing these: ask a site on the other side, or force the fence if \
+                 all others are gone for good"
+            )),
+        }
     }
 
     fn client(
@@ -455,9 +524,18 @@ impl GeoSite {
         effects.records.into_iter().for_each(|record| self.keep(&LogEntry::Record(record)));
         let behind = self.begun + u64::from(!self.pending.is_empty());
         // A letter may be lost, and a disk that hangs must not fill the memory.
-        let room = LETTERS_MAX.saturating_sub(self.letters.len());
-        let letters = effects.messages.into_iter().take(room);
-        self.letters.extend(letters.map(|(to, letter)| (behind, to, letter)));
+        for (to, letter) in effects.messages {
+            let bytes = letter.message.update_bytes();
+            let is_sent_again = matches!(letter.message, Message::Updates { .. } | Message::Relayed { .. });
+            let has_room = match is_sent_again {
+                true => self.letters.len() < LETTERS_MAX && self.letters_bytes + bytes <= LETTERS_BYTES_MAX,
+                false => self.letters.len() < 2 * LETTERS_MAX,
+            };
+            if has_room {
+                self.letters_bytes += bytes;
+                self.letters.push_back((behind, to, letter));
+            }
+        }
         self.answers.extend(effects.answers.into_iter().map(|(id, answer)| (behind, id, answer)));
     }
 
@@ -474,7 +552,7 @@ impl GeoSite {
         }
         let is_fenced = self.protocol().is_some_and(Pcsi::is_fenced);
         if is_fenced && self.fence_record.is_none() {
-            (self.letters, self.answers) = (VecDeque::new(), VecDeque::new());
+            (self.letters, self.letters_bytes, self.answers) = (VecDeque::new(), 0, VecDeque::new());
             self.keep(&LogEntry::Fenced);
         }
         self.record(effects);
@@ -493,6 +571,7 @@ impl GeoSite {
         }
         let synced = self.synced;
         while let Some((_, to, letter)) = self.letters.pop_front_if(|(behind, ..)| *behind <= synced) {
+            self.letters_bytes -= letter.message.update_bytes();
             self.send(to, &letter, effects);
         }
         let somebody_waits = !self.letters.is_empty()
@@ -593,6 +672,11 @@ impl GeoSite {
         heard.insert(from, hello);
         let me = self.options.protocol.me;
         let with_log = || heard.values().filter(|hello| hello.has_log);
+        let mut foundings = with_log().map(|hello| &hello.founders).filter(|founders| !founders.is_empty());
+        let first = foundings.next();
+        if first.is_some_and(|first| foundings.any(|other| other != first)) {
+            return self.end(TWO_FOUNDINGS.to_owned(), effects);
+        }
         let founders = with_log().find(|hello| hello.founders.get(&me) == Some(&self.directory));
         let is_refused =
             with_log().any(|hello| hello.founders.get(&me).is_some_and(|other| *other != self.directory));
@@ -605,13 +689,13 @@ impl GeoSite {
                 let others = heard.iter().map(|(&site, hello)| (site, hello.directory));
                 others.chain([(me, self.directory)]).collect()
             }
-            _ if with_log().next().is_some() => return self.run(&[]),
+            _ if with_log().next().is_some() => return self.run([]),
             _ => return,
         };
         self.founders = founders.clone();
         self.keep(&LogEntry::Founders(founders));
         self.keep(&LogEntry::Record(Record::Founded));
-        self.run(&[Record::Founded]);
+        self.run([Record::Founded]);
     }
 
     fn say_hello(&self, to: NodeId, effects: &mut SiteEffects) {
@@ -679,7 +763,13 @@ impl Machine for GeoSite {
                     protocol.reconnected(node);
                 }
             }
-            HostEvent::Disconnected(node) => drop(self.parts.remove(&node)),
+            HostEvent::Disconnected(node) => {
+                self.parts.remove(&node);
+                // A process of that site which finds another directory says so on a new link.
+                if let Stage::Arriving(heard) = &mut self.stage {
+                    heard.remove(&node);
+                }
+            }
             HostEvent::Tick { .. } => self.tick(effects),
             HostEvent::Written(record) => {
                 self.written = record;
@@ -722,6 +812,17 @@ impl Machine for GeoSite {
 
 const FENCED: &str = "the other sites have fenced this one, and go on without it: what it had not told them \
                       is lost. Move its directory aside, and start it again: it fetches what they have";
+
+const WAITS_TO_HEAR: &str = "the site has restarted, and waits to hear another site: the others may have \
+                             fenced it while it was down. If all others are gone for good, force a fence of \
+                             one of them here (`ordo admin fence SITE --yes --force`, docs/geo.md)";
+
+const USED_UP: &str = "the site has begun without its directory for 255 times, and there is no further \
+                       incarnation: a site with another number must take its place, in a cluster that is set \
+                       up anew";
+
+const TWO_FOUNDINGS: &str = "the other sites were founded with different directories, so they are of two \
+                             clusters with the same name: check the addresses in cluster.toml";
 
 const LISTS: &str = "ERR a site reads and writes single keys, and lists and clears none";
 

@@ -609,6 +609,7 @@ fn certified_options(
         },
         protocol: cluster.protocol.clone(),
         expire: Arc::new(redis_surface::ExpireProcedure),
+        expire_system: Arc::new(redis_surface::ExpireSystemProcedure),
         on_end: Box::new(|_: &str| std::process::exit(EXIT_HALTED)),
     }
 }

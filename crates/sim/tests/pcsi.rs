@@ -78,7 +78,8 @@ fn options_with_fences(seed: u64) -> Options {
 #[test]
 fn sites_that_are_fenced_often_keep_the_promises() {
     let all = run_all(seeds(60), options_with_fences);
-    assert!(one_seed() || (all.logs >= 200 && all.fetched >= 1_000), "{all:?}");
+    // Fences without a majority are refused until the world has healed.
+    assert!(one_seed() || (all.logs >= 180 && all.fetched >= 1_000), "{all:?}");
 }
 
 #[test]

@@ -243,6 +243,10 @@ pub enum Mutant {
     HearFenced,
     /// PCSI: a site decides on a fence without the reports of the others.
     FenceAlone,
+    /// PCSI: the sites that decide on a fence may be any part of all sites.
+    FenceWithoutMajority,
+    /// PCSI: a site that restarts opens before it has heard another one.
+    OpenUnheard,
     /// PCSI: an update does not say what it depends on.
     DropDependencies,
     /// PCSI: an update is applied before those with lower numbers of its site.

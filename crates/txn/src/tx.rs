@@ -40,6 +40,8 @@ pub struct TxContext {
     pub shared_seed: Option<u64>,
     /// What people call it. Epoch 0 if it is not in the order, but runs at a snapshot.
     pub name: RequestName,
+    /// A write of what all sites have is expensive: see [`Tx::spares_system_writes`].
+    pub spares_system_writes: bool,
 }
 
 impl TxContext {
@@ -51,6 +53,7 @@ impl TxContext {
             now_ms,
             shared_seed: is_shared.then(|| request.id.seed()),
             name: RequestName { epoch: Epoch(0), session: request.id.session, sequence: request.id.sequence },
+            spares_system_writes: false,
         }
     }
 
@@ -382,6 +385,11 @@ impl Tx {
         }
         refuse(WRITE_REFUSED);
         Err(WRITE_REFUSED)
+    }
+    /// Whether the transaction should write no record of the store's own that its client has not asked for: a
+    /// site of another region may have to agree to the write.
+    pub fn spares_system_writes(&self) -> bool {
+        self.context.spares_system_writes
     }
     /// A seed for randomness that is the same at every replica and in every incarnation.
     pub fn seed(&self) -> u64 {

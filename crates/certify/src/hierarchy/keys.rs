@@ -84,7 +84,7 @@ pub(super) enum KeyChange {
 /// Invariants:
 /// 1. Of the versions of a key, `written` grows.
 /// 2. `counts` is what a walk over all keys would count.
-/// 3. `expiring` has the keys that [`KeyCounts::expiring`] counts, by the times when they expire.
+/// 3. `expiring` has the keys with a time to live, the store's own among them, by the times when they expire.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Shard {
     states: BTreeMap<Key, KeyState>,
@@ -277,7 +277,7 @@ impl Keys {
         all
     }
 
-    /// Keys of users that have expired, tentative versions aside, at most so many.
+    /// Keys that have expired, tentative versions aside, at most `keys_max`.
     pub fn expired(&self, now_ms: u64, keys_max: usize) -> Vec<Key> {
         let expired = |shard: &Shard| -> Vec<Key> {
             let due = shard.expiring.iter().take_while(|(expires_at_ms, _)| *expires_at_ms <= now_ms);
@@ -421,5 +421,10 @@ mod tests {
         keys.write(name(2), entry(0), Position(2), Timestamp(2));
         keys.write(name(3), entry(105), Position(2), Timestamp(2));
         assert_eq!(expired(keys, 104), [0, 4].map(name).into());
+        // So are the store's own records, such as the replies that ORDO.IDEMPOTENT keeps.
+        let record = Key::system(b"idempotent:1");
+        keys.write(record.clone(), entry(90), Position(3), Timestamp(3));
+        assert_eq!((expired(keys, 99), keys.counts().keys), ([record].into(), 20));
+        assert_eq!(keys.flaw(), None);
     }
 }

@@ -369,8 +369,8 @@ impl Hierarchy {
         all
     }
 
-    /// Keys of users that have expired at a leaf, as far as this site's replica knows, at most so many. A
-    /// transaction may remove them: they are read as absent, and take memory.
+    /// Keys of both spaces that have expired at a leaf, as far as this site's replica knows, at most
+    /// `keys_max`. A transaction may remove them: they are read as absent, and take memory.
     pub fn expired(&self, leaf: PartitionId, now_ms: u64, keys_max: usize) -> Vec<Key> {
         self.leaves.get(&leaf).map(|leaf| leaf.keys.expired(now_ms, keys_max)).unwrap_or_default()
     }

@@ -152,6 +152,16 @@ impl Form for u64 {
     }
 }
 
+impl Form for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bool(out, *self);
+    }
+
+    fn take(input: &mut Input<'_>) -> Option<bool> {
+        take_bool(&mut input.reader)
+    }
+}
+
 impl Form for NodeId {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.0));
@@ -406,7 +416,7 @@ enum_form!(Fencing {
     4 => Fetch { candidate, inquiry, partition },
     5 => Fetched { candidate, inquiry, partition, state },
     6 => Promise { ballot, targets },
-    7 => Report { ballot, frozen, decisions, updates },
+    7 => Report { ballot, frozen, decisions, updates, is_joining },
     8 => Outdated { promised },
     9 => Decided { decisions },
     10 => Fenced { incarnation },

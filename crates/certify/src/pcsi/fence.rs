@@ -17,6 +17,24 @@
 //! while; so the decisions need no acknowledgements. The patience of sites grows with their places and with
 //! the ballots, until one of them finishes its round.
 //!
+//! **Majority.** Two halves that are cut from each other must not fence each other. A site's *members* are
+//! all sites except those that it knows to be fenced. A leader begins a round, and decides, only if its
+//! voters are more than half of the leader's members, or exactly half of them with the member of the lowest
+//! number. The voters are the leader and the participants that have reported and have a state; a joining site
+//! has reported nothing. Members shrink with each decision, so dead sites can be fenced one after the other.
+//! Two halves cannot both decide although their members differ: all participants of a decided round have
+//! promised it, and report its targets to any later leader, so the voters of a leader without the decision
+//! are members of a leader with it, and the leader without it needs more of them. A site that comes back is a
+//! voter only when all members have admitted it.
+//!
+//! There are two exceptions. A round decides without a majority if all of its targets that are members ask
+//! for it themselves, because each has begun without a log: then no member is left on another side. An
+//! operator who knows that the other sites are gone for good can force a fence on one site. If operators
+//! force fences on both halves, the sites of a half end when they hear of the other half's decision.
+//!
+//! A site that hears that it is fenced takes that from any sender, also from one that is fenced in its own
+//! view, and answers nothing.
+//!
 //! **A decision.** ([`Decision`]) The replica counts each lost number as applied, and then applies the
 //! updates that remain in the usual order. So nothing waits for a lost update, although an update may follow
 //! one. The resolver releases the locks of the fenced incarnation. The site retains nothing for the fenced
@@ -37,6 +55,7 @@
 
 use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, message::Fencing};
 use crate::Answer;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::NodeId;
@@ -71,7 +90,7 @@ impl Incarnation {
     }
 }
 
-/// What a fenced site is to be next.
+/// The next incarnation of a site that is to be fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// All earlier ones are fenced.
@@ -84,13 +103,40 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ballot(pub u64, pub NodeId);
 
-/// What the sites have agreed on.
+/// A fence on which the sites have agreed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// What the fenced site is next.
+    /// The next incarnation of the fenced site.
     pub candidate: Candidate,
     /// Its earlier updates that some site has and another one may lack, in order.
     pub updates: Vec<Arc<Update>>,
+}
+
+/// A site's answer to an operator who wants another site fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceAnswer {
+    /// The sites are to fence it from now on.
+    Begun,
+    /// It is fenced, or a fence is under way, or there is no such site to fence.
+    UnderWay,
+    /// Without the sites to be fenced, this number of voters would remain, of this number of members.
+    NoMajority {
+        #[allow(missing_docs, reason = "the variant says it")]
+        voters: usize,
+        #[allow(missing_docs, reason = "the variant says it")]
+        members: usize,
+    },
+}
+
+/// A fence that is under way, as one site sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FenceStatus {
+    /// The sites that are to be fenced.
+    pub targets: BTreeSet<NodeId>,
+    /// The sites whose reports this one waits for; none if another site leads the round.
+    pub awaited: BTreeSet<NodeId>,
+    /// This site cannot decide: too few sites would remain.
+    pub lacks_majority: bool,
 }
 
 /// A round that this site leads.
@@ -98,10 +144,12 @@ pub struct Decision {
 struct Round {
     targets: BTreeMap<NodeId, Candidate>,
     awaited: BTreeSet<NodeId>,
+    /// The sites that have reported, and are no voters: they have no state yet.
+    joining: BTreeSet<NodeId>,
     updates: BTreeMap<NodeId, BTreeMap<u64, Arc<Update>>>,
 }
 
-/// What a site knows of fences.
+/// The fences that a site knows.
 ///
 /// A site of `frozen` has no decision with the same incarnation or a later one in `decided`, and each site of
 /// `excluded` has a decision.
@@ -116,6 +164,10 @@ pub(super) struct Fences {
     pub excluded: BTreeSet<NodeId>,
     /// Those that an operator or a site without a log asks for.
     wanted: BTreeMap<NodeId, Candidate>,
+    /// The sites whose processes have begun without a log, and on which there is no decision since.
+    consenting: BTreeSet<NodeId>,
+    /// An operator has told this site to decide without a majority what is under way.
+    is_forced: bool,
     round: Option<Round>,
     /// When this site last asked for a fence, promised, or gave up a round.
     since_tick: u64,
@@ -140,7 +192,7 @@ impl Fences {
         !self.excluded.contains(&site) && !self.frozen.contains_key(&site)
     }
 
-    /// Whether nothing has happened for so many ticks.
+    /// Whether nothing has happened for this number of ticks.
     pub fn waits_longer(&self, now: u64, ticks: u64) -> bool {
         now.saturating_sub(self.since_tick) > ticks
     }
@@ -158,7 +210,9 @@ impl Fences {
         }
         self.decided.insert(site, decision.clone());
         self.excluded.insert(site);
+        self.consenting.remove(&site);
         self.forget_decided();
+        self.is_forced &= !self.open_targets().is_empty();
         true
     }
 
@@ -172,6 +226,7 @@ impl Fences {
         if let Some(round) = &mut self.round {
             round.targets.retain(is_open);
             round.awaited.retain(|site| !self.excluded.contains(site));
+            round.joining.retain(|site| !self.excluded.contains(site));
         }
         self.round.take_if(|round| round.targets.is_empty());
     }
@@ -199,8 +254,13 @@ impl Fences {
         self.forget_decided();
     }
 
-    /// What a round would decide on.
-    fn open_targets(&self) -> BTreeMap<NodeId, Candidate> {
+    /// A process of a site has begun without a log.
+    pub fn consents(&mut self, site: NodeId) {
+        self.consenting.insert(site);
+    }
+
+    /// All targets on which there is no decision.
+    pub fn open_targets(&self) -> BTreeMap<NodeId, Candidate> {
         let mut targets = self.frozen.clone();
         targets.extend(&self.wanted);
         targets
@@ -209,22 +269,102 @@ impl Fences {
 
 impl Pcsi {
     /// An operator fences another site: it is away for good, or must begin without what others lack. A site
-    /// without a partition takes part in no round, fences nobody, and is not fenced. Returns whether the
-    /// other sites are to fence the site from now on; else a fence is under way, or there is nothing to
-    /// fence.
-    pub fn fence(&mut self, site: NodeId, effects: &mut SiteEffects) -> bool {
+    /// without a partition takes part in no round, fences nobody, and is not fenced.
+    ///
+    /// With force, the operator says that the sites which this one does not hear are gone for good. This site
+    /// decides all fences that are under way without a majority, and opens if it has waited to hear another
+    /// site.
+    pub fn fence(&mut self, site: NodeId, is_forced: bool, effects: &mut SiteEffects) -> FenceAnswer {
         let sites = self.options.sites.all_sites();
-        let may_fence = self.fences.is_here(site)
+        let may_fence = !self.fences.excluded.contains(&site)
             && site != self.options.me
             && sites.contains(&site)
-            && sites.contains(&self.options.me);
-        let next = self.fences.incarnation_of(site).next().filter(|_| may_fence);
-        if let Some(incarnation) = next {
-            self.want_fence(site, Candidate { incarnation, start: 0 });
-            self.lead_round(effects);
-            self.handle_own(effects);
+            && sites.contains(&self.options.me)
+            && !self.is_joining();
+        let is_open = self.fences.open_targets().contains_key(&site);
+        let next = self.fences.incarnation_of(site).next().filter(|_| may_fence && (!is_open || is_forced));
+        let Some(incarnation) = next else { return FenceAnswer::UnderWay };
+        let candidate = Candidate { incarnation, start: 0 };
+        if is_forced {
+            self.fences.is_forced = true;
+            self.has_heard = true;
+        } else {
+            let mut targets = self.fences.open_targets();
+            targets.insert(site, candidate);
+            if !self.may_decide(&targets, &BTreeSet::new()) {
+                let (members, voters) = self.members_and_voters(&targets, &BTreeSet::new());
+                return FenceAnswer::NoMajority { voters: voters.len(), members: members.len() };
+            }
         }
-        next.is_some()
+        self.want_fence(site, candidate);
+        self.lead_round(effects);
+        self.handle_own(effects);
+        FenceAnswer::Begun
+    }
+
+    /// The fences that are under way, as far as this site knows.
+    pub fn fence_status(&self) -> FenceStatus {
+        let open = self.fences.open_targets();
+        let round = self.fences.round.as_ref();
+        let is_left_out = self.round_targets().len() < open.len();
+        let waits_in_vain =
+            |round: &Round| round.awaited.is_empty() && !self.may_decide(&round.targets, &round.joining);
+        FenceStatus {
+            lacks_majority: !self.is_joining() && (is_left_out || round.is_some_and(waits_in_vain)),
+            awaited: round.map(|round| round.awaited.clone()).unwrap_or_default(),
+            targets: open.into_keys().collect(),
+        }
+    }
+
+    /// The sites that are not fenced, and those of them that vote on a fence of these targets if these other
+    /// ones have no state.
+    fn members_and_voters(
+        &self,
+        targets: &BTreeMap<NodeId, Candidate>,
+        joining: &BTreeSet<NodeId>,
+    ) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
+        let mut members = self.options.sites.all_sites();
+        members.retain(|site| !self.fences.excluded.contains(site));
+        let mut voters = members.clone();
+        voters.retain(|site| !targets.contains_key(site) && !joining.contains(site));
+        (members, voters)
+    }
+
+    /// Whether these fences may be decided if all participants report. See "Majority" at the file's head.
+    fn may_decide(&self, targets: &BTreeMap<NodeId, Candidate>, joining: &BTreeSet<NodeId>) -> bool {
+        let (members, voters) = self.members_and_voters(targets, joining);
+        let mut member_targets = targets.keys().filter(|site| members.contains(site));
+        let is_asked_for = member_targets.all(|site| self.fences.consenting.contains(site));
+        let is_majority = match (2 * voters.len()).cmp(&members.len()) {
+            Ordering::Greater => true,
+            Ordering::Equal => voters.first() == members.first(),
+            Ordering::Less => false,
+        };
+        is_majority || is_asked_for || self.fences.is_forced || is_active(Mutant::FenceWithoutMajority)
+    }
+
+    /// The targets that a round of this site has: those that it has promised, and as many further ones as it
+    /// may decide on.
+    fn round_targets(&self) -> BTreeMap<NodeId, Candidate> {
+        let open = self.fences.open_targets();
+        let nobody = BTreeSet::new();
+        if self.may_decide(&open, &nobody) {
+            return open;
+        }
+        let mut targets = self.fences.frozen.clone();
+        for (&site, &candidate) in &self.fences.wanted {
+            let before = targets.insert(site, candidate);
+            if !self.may_decide(&targets, &nobody) {
+                match before {
+                    Some(before) => targets.insert(site, before),
+                    None => targets.remove(&site),
+                };
+            }
+        }
+        if !self.may_decide(&targets, &nobody) {
+            targets.clear();
+        }
+        targets
     }
 
     /// Whether other sites have fenced this one. It does nothing more: its process should be started again
@@ -255,7 +395,7 @@ impl Pcsi {
 
     /// This site begins a round, if there is something to decide.
     fn lead_round(&mut self, effects: &mut SiteEffects) {
-        let targets = self.fences.open_targets();
+        let targets = self.round_targets();
         if targets.is_empty() || self.is_joining() || targets.contains_key(&self.options.me) {
             return;
         }
@@ -264,7 +404,8 @@ impl Pcsi {
         self.promise(ballot, &targets, effects);
         let awaited = self.participants(&targets);
         let updates = self.updates_of(&targets);
-        self.fences.round = Some(Round { targets, awaited, updates: BTreeMap::new() });
+        self.fences.round =
+            Some(Round { targets, awaited, joining: BTreeSet::new(), updates: BTreeMap::new() });
         self.count_report(None, updates);
         self.ask_for_reports(effects);
         self.decide_if_reported(effects);
@@ -303,18 +444,21 @@ impl Pcsi {
 
     fn ask_for_reports(&self, effects: &mut SiteEffects) {
         let Some(round) = &self.fences.round else { return };
-        for &site in &round.awaited {
+        for &site in round.awaited.iter().chain(&round.joining) {
             let (ballot, targets) = (self.fences.promised, round.targets.clone());
             self.post(site, Message::Fencing(Fencing::Promise { ballot, targets }), effects);
         }
     }
 
-    /// A report has come; the leader's own one has no sender.
-    fn count_report(&mut self, from: Option<NodeId>, updates: BTreeMap<NodeId, Vec<Arc<Update>>>) {
+    /// A report has come; the leader's own one has no sender. The other site says whether it joins.
+    fn count_report(&mut self, from: Option<(NodeId, bool)>, updates: BTreeMap<NodeId, Vec<Arc<Update>>>) {
         let Some(round) = &mut self.fences.round else { return };
-        from.iter().for_each(|site| {
-            round.awaited.remove(site);
-        });
+        if let Some((site, is_joining)) = from {
+            let is_awaited = round.awaited.remove(&site) || round.joining.remove(&site);
+            if is_awaited && is_joining {
+                round.joining.insert(site);
+            }
+        }
         for (target, updates) in updates {
             let updates = updates.into_iter().map(|update| (update.number, update));
             round.updates.entry(target).or_default().extend(updates);
@@ -327,8 +471,12 @@ impl Pcsi {
             return;
         }
         let Some(mut round) = self.fences.round.take() else { return };
-        if round.targets != self.fences.open_targets() {
+        if round.targets != self.round_targets() {
             return self.lead_round(effects);
+        }
+        if !self.may_decide(&round.targets, &round.joining) {
+            self.fences.round = Some(round);
+            return;
         }
         let participants = self.participants(&round.targets);
         let decision = |(site, candidate): (NodeId, Candidate)| {
@@ -460,7 +608,7 @@ impl Pcsi {
 
     /// Sites that wait for a decision lead a round. A place among the sites makes some wait longer.
     pub(super) fn tick_fences(&mut self, effects: &mut SiteEffects) {
-        let targets = self.fences.open_targets();
+        let targets = self.round_targets();
         if targets.is_empty() || self.is_joining() {
             return;
         }
@@ -496,14 +644,15 @@ impl Pcsi {
                 }
                 let updates = self.updates_of(&targets);
                 let (frozen, decisions) = (self.fences.frozen.clone(), self.fences.decided.clone());
-                let report = Fencing::Report { ballot, frozen, decisions, updates };
+                let is_joining = self.is_joining();
+                let report = Fencing::Report { ballot, frozen, decisions, updates, is_joining };
                 self.post(from, Message::Fencing(report), effects);
             }
-            Fencing::Report { ballot, frozen, decisions, updates } => {
+            Fencing::Report { ballot, frozen, decisions, updates, is_joining } => {
                 self.learn(&decisions, effects);
                 if ballot == self.fences.promised && self.fences.round.is_some() {
                     frozen.into_iter().for_each(|(site, candidate)| self.want_fence(site, candidate));
-                    self.count_report(Some(from), updates);
+                    self.count_report(Some((from, is_joining)), updates);
                     self.decide_if_reported(effects);
                 }
             }

@@ -10,9 +10,9 @@
 //! 3. Each other site that has applied all that remains *admits* the incarnation. From then on it retains its
 //!    own updates for the site, and it tells its last number and which sites are out.
 //! 4. When all sites that are not out have admitted the site, it fetches each of its partitions from a site
-//!    that has it, with the updates that this site holds for others. All that the others had released before
-//!    they admitted the site is in these partitions. The whole state is the first record of the new log
-//!    ([`Installed`]), and so must not be larger than a record may be; before that, the site acknowledges
+//!    that has it, with the updates in it that this site holds for others. All that the others had released
+//!    before they admitted the site is in these partitions. The whole state is the first record of the new
+//!    log ([`Installed`]), and so must not be larger than a record may be; before that, the site acknowledges
 //!    nothing, and a crash makes it begin anew.
 //! 5. The partitions come from several sites, and so may not be a consistent snapshot together. The site
 //!    takes updates in, as always, until they are, and until it has applied all that each other site had
@@ -40,6 +40,7 @@ use super::replica::Replica;
 use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, VectorClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
 use txn::{Key, NodeId, PartitionId};
 
 /// A joining site waits for a partition for this multiple of `silent_ticks_max` before it asks another site.
@@ -58,7 +59,7 @@ pub(super) enum Phase {
     Open,
 }
 
-/// What a site without a log has heard.
+/// The answers that a site without a log has heard.
 #[derive(Debug, Default)]
 pub(super) struct Joining {
     start: u64,
@@ -73,8 +74,10 @@ pub(super) struct Joining {
     asked: Option<(PartitionId, NodeId, u64)>,
     /// How often it has asked for a partition.
     fetches: u64,
-    /// If no answer has come for so long, another site is asked. Grows with each such wait.
+    /// If no answer has come for this time, another site is asked. Grows with each such wait.
     wait_ticks: u64,
+    /// There is no further incarnation.
+    has_used_up: bool,
     /// The joining sites that do not have a partition either.
     without: BTreeMap<PartitionId, BTreeSet<NodeId>>,
 }
@@ -83,7 +86,7 @@ pub(super) struct Joining {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaState {
     replica: Replica,
-    /// The updates, by their site, that may not be at all sites concerned.
+    /// The updates in this partition, by their site, that may not be at all sites concerned.
     held: BTreeMap<NodeId, Vec<Arc<Update>>>,
     /// The deletes that are at all sites concerned.
     tombstones: Vec<(Key, CommitStamp)>,
@@ -148,7 +151,22 @@ impl Pcsi {
 
     /// Whether this site begins transactions and votes.
     pub fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open) && !self.is_fenced
+        matches!(self.phase, Phase::Open) && !self.is_fenced && !self.waits_to_hear()
+    }
+
+    /// Whether this site has restarted, and has not heard another site since: the others may have fenced it
+    /// while it was down.
+    pub fn waits_to_hear(&self) -> bool {
+        if self.has_heard || is_active(Mutant::OpenUnheard) {
+            return false;
+        }
+        let peers = self.options.sites.peers_of(self.options.me);
+        peers.iter().any(|peer| !self.fences.excluded.contains(peer))
+    }
+
+    /// Whether a site without a log has no further incarnation: it can never join again.
+    pub fn has_used_up_incarnations(&self) -> bool {
+        matches!(&self.phase, Phase::Joining(joining) if joining.has_used_up)
     }
 
     /// How often the site has begun without a log.
@@ -190,9 +208,11 @@ impl Pcsi {
 
     /// A joining site becomes the next incarnation after this one, and so has promised nothing.
     fn begin_anew(&mut self, after: Incarnation) {
-        if let Phase::Joining(joining) = &mut self.phase
-            && let Some(next) = after.next()
-        {
+        if let Phase::Joining(joining) = &mut self.phase {
+            let Some(next) = after.next() else {
+                joining.has_used_up = true;
+                return;
+            };
             self.incarnation = next;
             joining.admitted.clear();
             self.fences = super::Fences::default();
@@ -376,6 +396,9 @@ impl Pcsi {
             Fencing::Join { candidate, inquiry } => {
                 let known = self.fences.decided.get(&from).map(|decision| decision.candidate);
                 let used = self.fences.incarnation_of(from);
+                if candidate.incarnation > used {
+                    self.fences.consents(from);
+                }
                 if known == Some(candidate) {
                     self.admit(from, candidate, inquiry, effects);
                 } else if candidate.incarnation > used {
@@ -470,6 +493,9 @@ impl Pcsi {
         let mut held: BTreeMap<NodeId, Vec<Arc<Update>>> =
             self.incoming.iter().map(|(&origin, incoming)| (origin, incoming.held())).collect();
         held.entry(self.options.me).or_default().extend(self.outgoing.retained());
+        // The other site gets those of its other partitions with these.
+        held.values_mut().for_each(|updates| updates.retain(|update| update.stamps.contains_key(&partition)));
+        held.retain(|_, updates| !updates.is_empty());
         let deletes = self.tombstones.iter().filter(|(of, ..)| *of == partition);
         let tombstones = deletes.map(|(_, key, stamp)| (key.clone(), *stamp)).collect();
         let state = Arc::new(ReplicaState { replica: replica.without_earlier(), held, tombstones });

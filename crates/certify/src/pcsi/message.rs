@@ -95,6 +95,18 @@ pub enum Message {
     Fencing(Fencing),
 }
 
+impl Message {
+    /// About how many bytes of memory the updates in it take.
+    pub fn update_bytes(&self) -> usize {
+        match self {
+            Message::Updates { updates, .. } | Message::Relayed { updates, .. } => {
+                updates.iter().map(|update| update.bytes()).sum()
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// A message about fences, and about sites that begin without a log (`fence.rs`, `join.rs`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fencing {
@@ -117,12 +129,14 @@ pub enum Fencing {
     Fetched { candidate: Candidate, inquiry: u64, partition: PartitionId, state: Option<Arc<ReplicaState>> },
     /// The sender wants to decide on these fences. The receiver shall take no more messages of these sites.
     Promise { ballot: Ballot, targets: BTreeMap<NodeId, Candidate> },
-    /// The sender takes no more messages of the sites that it has frozen. It has these updates of them.
+    /// The sender takes no more messages of the sites that it has frozen. It has these updates of them, and
+    /// is no voter if it joins.
     Report {
         ballot: Ballot,
         frozen: BTreeMap<NodeId, Candidate>,
         decisions: BTreeMap<NodeId, Decision>,
         updates: BTreeMap<NodeId, Vec<Arc<Update>>>,
+        is_joining: bool,
     },
     /// The sender has promised a higher ballot.
     Outdated { promised: Ballot },

@@ -66,6 +66,12 @@
 //! names the site whose transaction holds the lock ([`Conflict::Locked`]). Acknowledgements are one record a
 //! period, so a site that restarts retains at most what it has committed within a period beyond its bound.
 //!
+//! The other sites may have fenced a site while it was down. So a site that restarts begins no transaction
+//! and gives no vote before it has heard another site that is not fenced and that sends to the site's present
+//! incarnation ([`Pcsi::waits_to_hear`]). It sends its own updates meanwhile: two sites that have both
+//! restarted hear each other. A site whose peers are all fenced has nobody to hear and opens at once. An
+//! operator's word opens the last survivor: a fence that is forced ([`Pcsi::fence`]).
+//!
 //! **Lost disks and fences** (notes 9 and 10). A site that begins without a log becomes a new incarnation,
 //! and an operator can fence a site that is away. The other sites agree which updates of the earlier
 //! incarnations remain: all that one of them has. They take no more messages of those incarnations, and the
@@ -88,10 +94,10 @@
 //! of versions that its replica has not applied yet.
 //!
 //! **Bounds.** A site refuses to commit ([`Answer::Unavailable`]) if its resolvers don't answer in time, if
-//! [`SiteOptions::retained_max`] updates wait for other sites, if as many outcomes wait for resolvers, or if,
-//! of the sites of a partition that the transaction writes, fewer than [`SiteOptions::sites_to_write_min`]
-//! are not fenced. An open transaction that is older than [`SiteOptions::open_ticks_max`] ticks loses its
-//! snapshot.
+//! [`SiteOptions::retained_max`] updates or more than [`SiteOptions::retained_bytes_max`] bytes of them wait
+//! for other sites, if as many outcomes wait for resolvers, or if, of the sites of a partition that the
+//! transaction writes, fewer than [`SiteOptions::sites_to_write_min`] are not fenced. An open transaction
+//! that is older than [`SiteOptions::open_ticks_max`] ticks loses its snapshot.
 //!
 //! **What is not here.** A transaction reads and writes partitions of its own site only: neither remote reads
 //! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
@@ -135,7 +141,7 @@ mod witness;
 
 pub use clock::{CommitStamp, VectorClock};
 pub use codec::describe;
-pub use fence::{Ballot, Candidate, Decision, Incarnation};
+pub use fence::{Ballot, Candidate, Decision, FenceAnswer, FenceStatus, Incarnation};
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
 pub use status::PeerStatus;
@@ -147,7 +153,7 @@ use propagation::{Incoming, Outgoing};
 use replica::Replica;
 use requests::Requests;
 use resolver::Resolver;
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
@@ -259,10 +265,12 @@ pub struct SiteOptions {
     pub window: u64,
     /// The most updates, and the most outcomes, that a site keeps for others.
     pub retained_max: usize,
-    /// After so many ticks without a message that brings this site further, an origin is silent (see "Gaps"
-    /// at the module's head). At least 4 times `propagation_ticks`.
+    /// While the updates that a site keeps for others have more bytes, it commits nothing.
+    pub retained_bytes_max: usize,
+    /// After this number of ticks without a message that brings this site further, an origin is silent (see
+    /// "Gaps" at the module's head). At least 4 times `propagation_ticks`.
     pub silent_ticks_max: u64,
-    /// The site knows a session for so many commits after the session's last one.
+    /// The number of commits after a session's last one for which the site knows the session.
     pub session_horizon: u64,
     /// A client is told of its commit once each partition that the transaction writes has this number of
     /// sites with the update. This site is one of them. A partition with fewer sites takes no writes:
@@ -275,11 +283,11 @@ pub struct SiteOptions {
 /// The effects of a step. Messages and answers leave when these records, and all earlier ones, are durable.
 #[derive(Debug, Default)]
 pub struct SiteEffects {
-    /// What its log gets.
+    /// The records for its log.
     pub records: Vec<Record>,
-    /// What other sites get.
+    /// The letters for other sites.
     pub messages: Vec<(NodeId, Letter)>,
-    /// What this site's clients are told.
+    /// The answers for this site's clients.
     pub answers: Vec<(RequestId, Answer)>,
 }
 
@@ -316,6 +324,8 @@ pub struct Pcsi {
     incarnation: Incarnation,
     phase: Phase,
     is_fenced: bool,
+    /// This process need not wait to hear another site ([`Pcsi::waits_to_hear`]).
+    has_heard: bool,
     fences: Fences,
     /// The sites that are fenced, and whose remaining updates are not all applied here.
     remaining: BTreeSet<NodeId>,
@@ -343,12 +353,19 @@ impl Pcsi {
     /// writes the first one, [`Record::Founded`]. Without records, the site has lost its disk, and joins the
     /// others as a new incarnation; then `number` tells the process from all earlier ones of the site: a
     /// random number, or the time.
-    pub fn start(options: SiteOptions, records: &[Record], number: u64, effects: &mut SiteEffects) -> Pcsi {
+    pub fn start<R: Borrow<Record>>(
+        options: SiteOptions,
+        records: impl IntoIterator<Item = R>,
+        number: u64,
+        effects: &mut SiteEffects,
+    ) -> Pcsi {
+        let mut records = records.into_iter().peekable();
         let partitions = options.sites.partitions_of(options.me);
         let mut site = Pcsi {
-            incarnation: Incarnation(u8::from(records.is_empty())),
+            incarnation: Incarnation(u8::from(records.peek().is_none())),
             phase: Phase::joining(number),
             is_fenced: false,
+            has_heard: false,
             fences: Fences::default(),
             remaining: BTreeSet::new(),
             boot: BootId(0),
@@ -367,11 +384,13 @@ impl Pcsi {
             own: VecDeque::new(),
             options,
         };
-        records.iter().for_each(|record| site.recall(record));
+        records.for_each(|record| site.recall(record.borrow()));
         if is_active(Mutant::ReuseSequence) {
             let me = site.options.me;
             site.replicas.values_mut().for_each(|replica| replica.view.step_back(me));
         }
+        // A site that is founded, or joins, has heard others.
+        site.has_heard = site.boot.0 == 0;
         if !site.is_joining() {
             site.boot.0 += 1;
             effects.records.push(Record::Started(site.boot));
@@ -448,7 +467,7 @@ impl Pcsi {
         effects.answers.push((id, Answer::Begun));
     }
 
-    /// What a key has in a transaction's snapshot. A client is told when the records up to now are durable.
+    /// The value of a key in a transaction's snapshot. A client is told when all records so far are durable.
     ///
     /// # Errors
     /// The snapshot is gone ([`Answer::Conflict`]), or this site has no replica of the key's partition
@@ -500,7 +519,8 @@ impl Pcsi {
         }
         let kept = self.outgoing.len().max(self.unsettled.len()).max(self.witnesses.expected_len());
         let kept = kept + self.committing.len();
-        if kept >= self.options.retained_max {
+        let is_full = self.outgoing.bytes() > self.options.retained_bytes_max;
+        if kept >= self.options.retained_max || is_full {
             return effects.answers.push((id, Answer::Unavailable));
         }
         self.last_number += 1;
@@ -541,6 +561,8 @@ impl Pcsi {
         }
         match letter.message {
             Message::Fencing(message @ Fencing::Join { .. }) => self.handle_join(from, message, effects),
+            // The sender knows a decision. It may be a site that this one takes for fenced.
+            Message::Fencing(message @ Fencing::Fenced { .. }) => self.handle_round(from, message, effects),
             _ if self.fences.refuses(from, letter.from) => {
                 let incarnation = self.fences.incarnation_of(from);
                 if incarnation > letter.from {
@@ -553,12 +575,13 @@ impl Pcsi {
                 | Fencing::Fetch { .. }
                 | Fencing::Fetched { .. }),
             ) => self.handle_join(from, message, effects),
-            // Another site that was fenced meanwhile may know it.
-            Message::Fencing(message @ Fencing::Fenced { .. }) => self.handle_round(from, message, effects),
             _ if letter.from > self.fences.incarnation_of(from) && !self.is_joining() => {}
             Message::Fencing(message) => self.handle_round(from, message, effects),
             _ if letter.to != Some(self.incarnation) || self.is_joining() => {}
-            message => self.handle(from, message, effects),
+            message => {
+                self.has_heard |= !self.fences.excluded.contains(&from);
+                self.handle(from, message, effects);
+            }
         }
         self.handle_own(effects);
     }
@@ -588,8 +611,9 @@ impl Pcsi {
             let is_heartbeat = (ticks / self.options.propagation_ticks).is_multiple_of(quarter.max(1));
             if is_heartbeat {
                 self.tell_excluded(effects);
+                self.prepare_again(quarter * self.options.propagation_ticks, effects);
             }
-            if self.is_open() {
+            if matches!(self.phase, Phase::Open) {
                 let batches = self.outgoing.batches(is_heartbeat, ticks, &self.options);
                 batches.into_iter().for_each(|(peer, message)| self.post(peer, message, effects));
             }
@@ -610,7 +634,7 @@ impl Pcsi {
         self.waits_for().is_none()
     }
 
-    /// What this site waits for, or keeps for a snapshot.
+    /// The first thing that this site waits for, or keeps for a snapshot.
     pub fn waits_for(&self) -> Option<&'static str> {
         let waits = [
             (!self.is_open(), "it is not open"),
@@ -628,7 +652,7 @@ impl Pcsi {
         waits.into_iter().find_map(|(waits, reason)| waits.then_some(reason))
     }
 
-    /// What a key has at this site; nothing too if the site has no replica of the key's partition.
+    /// The value of a key at this site; nothing too if the site has no replica of the key's partition.
     pub fn newest(&self, key: &Key) -> Read {
         let replica = self.replicas.get(&self.options.sites.partition_of(key));
         let version = replica.and_then(|replica| replica.version(key, &replica.view));
@@ -724,7 +748,8 @@ impl Pcsi {
             Message::Prepare { .. } if !self.is_open() => {}
             Message::Prepare { name, keys, views } => {
                 let refused = self.refuses(name, &keys, &views);
-                if refused.is_none() && !is_active(Mutant::UnlockAtVote) {
+                let is_locked = self.resolver.has_lock(name);
+                if refused.is_none() && !is_locked && !is_active(Mutant::UnlockAtVote) {
                     self.resolver.lock(name, &keys, self.ticks);
                     effects.records.push(Record::Locked { name, keys });
                 }
@@ -782,6 +807,23 @@ impl Pcsi {
         if committing.awaited.is_empty() {
             self.decide_commit(name, effects);
         }
+    }
+
+    /// Asks for votes again after this number of ticks: the question or the vote may be lost.
+    fn prepare_again(&mut self, ticks: u64, effects: &mut SiteEffects) {
+        let now = self.ticks;
+        let late = self.committing.iter().filter(|(_, committing)| now - committing.since_tick > ticks);
+        let mut questions = Vec::new();
+        for (&name, Committing { open, writes, awaited, .. }) in late {
+            for &resolver in awaited {
+                let is_asked = |key: &&Key| self.options.sites.resolver_of(key) == resolver;
+                let keys: Vec<Key> = writes.keys().filter(is_asked).cloned().collect();
+                let of = |key: &Key| self.options.sites.partition_of(key);
+                let views = writes.keys().map(|key| (of(key), open.views[&of(key)].clone())).collect();
+                questions.push((resolver, Message::Prepare { name, keys, views }));
+            }
+        }
+        questions.into_iter().for_each(|(resolver, question)| self.send(resolver, question, effects));
     }
 
     fn abort(&mut self, name: TransactionName, answer: Answer, effects: &mut SiteEffects) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
 
-/// A message carries updates of at most so many bytes, about, unless one alone has more.
+/// A message carries updates of at most this number of bytes ([`Update::bytes`]), unless one alone has more.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// The wait before updates are sent once more grows up to this multiple of `silent_ticks_max`.
@@ -34,16 +34,18 @@ struct Peer {
     progress_tick: u64,
     /// If it acknowledges nothing new for so long, it is sent again what it lacks. 0: not set yet.
     wait_ticks: u64,
+    /// The link is new: the other site may have restarted, and wait to hear this one.
+    is_new_link: bool,
 }
 
 impl Peer {
     fn new(acknowledged: u64) -> Peer {
-        Peer { acknowledged, sent: acknowledged, progress_tick: 0, wait_ticks: 0 }
+        Peer { acknowledged, sent: acknowledged, progress_tick: 0, wait_ticks: 0, is_new_link: false }
     }
 
-    /// What was sent and not acknowledged is sent again at once.
+    /// Updates that were sent and not acknowledged are sent again at once.
     fn begin_again(&mut self) {
-        (self.sent, self.wait_ticks) = (self.acknowledged, 0);
+        (self.sent, self.wait_ticks, self.is_new_link) = (self.acknowledged, 0, true);
     }
 
     /// Decides whether what was sent is lost, or the acknowledgement: then it is sent again.
@@ -59,12 +61,14 @@ impl Peer {
     }
 }
 
-/// What this site has committed, for the others.
+/// The updates that this site has committed, for the others.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     last_number: u64,
-    /// What some other site has not acknowledged.
+    /// The updates that some other site has not acknowledged.
     retained: BTreeMap<u64, Retained>,
+    /// About how many bytes these updates have.
+    bytes: usize,
     /// The other sites that get updates.
     peers: BTreeMap<NodeId, Peer>,
     /// The sites whose numbers the log does not have yet.
@@ -76,7 +80,7 @@ impl Outgoing {
     pub fn new(options: &SiteOptions, last_number: u64, excluded: &BTreeSet<NodeId>) -> Outgoing {
         let peers = options.sites.peers_of(options.me).into_iter().filter(|peer| !excluded.contains(peer));
         let peers = peers.map(|peer| (peer, Peer::new(last_number))).collect();
-        Outgoing { last_number, retained: BTreeMap::new(), peers, unlogged: BTreeSet::new() }
+        Outgoing { last_number, retained: BTreeMap::new(), bytes: 0, peers, unlogged: BTreeSet::new() }
     }
 
     /// A site is fenced: nothing is kept for it. Returns what all others have.
@@ -89,7 +93,8 @@ impl Outgoing {
             lagging.any(|(&peer, _)| concerns(update, peer, sites))
         };
         let released = self.retained.extract_if(.., |_, retained| !lacks(&retained.update));
-        released.map(|(_, retained)| retained.update).collect()
+        let released: Vec<Arc<Update>> = released.map(|(_, retained)| retained.update).collect();
+        self.release(released)
     }
 
     /// A site counts again. It will fetch from others what is retained no more.
@@ -119,6 +124,11 @@ impl Outgoing {
         self.retained.len()
     }
 
+    /// About how many bytes the updates have that are kept for others.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// How many updates a site has not acknowledged, and when the oldest of them was committed. A long queue
     /// is not counted one by one: its updates for other sites are in the number, too.
     pub fn queue_of(&self, peer: NodeId, sites: &SiteMap) -> (u64, Option<u64>) {
@@ -137,18 +147,20 @@ impl Outgoing {
         self.last_number = update.number;
         let is_needed = self.peers.keys().any(|&peer| concerns(&update, peer, sites));
         if is_needed {
+            self.bytes += update.bytes();
             self.retained.insert(update.number, Retained { update, since_tick: now });
         }
         !is_needed
     }
 
-    /// What each other site lacks and was not sent, as far as a message goes. At most a message's updates are
-    /// on their way to a site. A heartbeat goes also to those for which there is nothing new.
+    /// The updates that each other site lacks and was not sent, as far as a message goes. At most a message's
+    /// updates are on their way to a site. A heartbeat goes also to those for which there is nothing new.
     pub fn batches(&mut self, is_heartbeat: bool, now: u64, options: &SiteOptions) -> Vec<(NodeId, Message)> {
         let mut runs = None;
         let mut messages = Vec::new();
         for (&to, peer) in &mut self.peers {
             peer.check_silence(now, options);
+            let is_heartbeat = is_heartbeat || std::mem::take(&mut peer.is_new_link);
             let (after, sent) = (peer.acknowledged, peer.sent);
             let mut through = self.last_number.min(after + options.window);
             if through <= sent && !is_heartbeat {
@@ -194,7 +206,8 @@ impl Outgoing {
         if through <= before {
             return Vec::new();
         }
-        *known = Peer { sent: known.sent.max(through), progress_tick: now, ..Peer::new(through) };
+        let (sent, is_new_link) = (known.sent.max(through), known.is_new_link);
+        *known = Peer { sent, is_new_link, progress_tick: now, ..Peer::new(through) };
         self.unlogged.insert(peer);
         let peers = &self.peers;
         let lacks = |update: &Update| {
@@ -205,7 +218,14 @@ impl Outgoing {
         // The acknowledgement says nothing new of any other update.
         let concerned =
             self.retained.extract_if(before + 1..=through, |_, retained| !lacks(&retained.update));
-        concerned.map(|(_, retained)| retained.update).collect()
+        let released: Vec<Arc<Update>> = concerned.map(|(_, retained)| retained.update).collect();
+        self.release(released)
+    }
+
+    /// These updates are kept no more.
+    fn release(&mut self, released: Vec<Arc<Update>>) -> Vec<Arc<Update>> {
+        self.bytes -= released.iter().map(|update| update.bytes()).sum::<usize>();
+        released
     }
 
     /// The acknowledgements since the last call, for the log.
@@ -231,16 +251,16 @@ pub(super) fn concerns(update: &Update, site: NodeId, sites: &SiteMap) -> bool {
     update.stamps.keys().any(|&partition| sites.sites(partition).contains(&site))
 }
 
-/// What another site has committed.
+/// The updates that another site has committed.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     /// Up to which number all that concerns this site is applied or waits.
     received: u64,
-    /// What waits for others. At most the updates of a message of each other site.
+    /// The updates that wait for others. At most those of a message of each other site.
     waiting: BTreeMap<u64, Arc<Update>>,
-    /// What is applied here, and may not be at all sites concerned.
+    /// The updates that are applied here, and may not be at all sites concerned.
     held: BTreeMap<u64, Arc<Update>>,
-    /// What is no more in `held`, and the log does not say so yet.
+    /// The updates that are no more in `held`, where the log does not say so yet.
     unlogged: BTreeSet<u64>,
     /// When a message of the origin last let this site apply an update, or showed that this site has all.
     heard_tick: u64,
@@ -272,7 +292,7 @@ impl Incoming {
         self.heard_tick
     }
 
-    /// What is applied here, and may not be at all sites concerned.
+    /// The updates that are applied here, and may not be at all sites concerned.
     pub fn held(&self) -> Vec<Arc<Update>> {
         self.held.values().cloned().collect()
     }
@@ -292,7 +312,7 @@ impl Incoming {
         beside
     }
 
-    /// What waits for others.
+    /// The updates that wait for others.
     pub fn waiting(&self) -> impl Iterator<Item = &Arc<Update>> {
         self.waiting.values()
     }
@@ -358,7 +378,7 @@ impl Pcsi {
         let done = incoming.held_beside(retained, after);
         incoming.unlogged.extend(&done);
         let stable = incoming.release(&done);
-        // What this site has acknowledged, perhaps before a crash, it has applied.
+        // This site has applied all that it has acknowledged, perhaps before a crash.
         incoming.received = incoming.received.max(after);
         // A message before this one may be lost: then the origin sends again all that is not acknowledged.
         let follows = sent <= incoming.received;
@@ -494,7 +514,7 @@ impl Pcsi {
         }
     }
 
-    /// What the log does not say yet: acknowledgements, and what need not be held any more.
+    /// Records the acknowledgements that the log does not have yet, and the updates that are held no more.
     pub(super) fn log_progress(&mut self, effects: &mut SiteEffects) {
         let acknowledged = self.outgoing.take_unlogged();
         let mut stable = BTreeMap::new();

@@ -11,7 +11,7 @@ use txn::{Entry, Key, PartitionId};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replica {
     pub(super) view: VectorClock,
-    /// What `view` depends on in the other partitions.
+    /// The updates of the other partitions on which `view` depends.
     pub(super) depends: BTreeMap<PartitionId, VectorClock>,
     /// The deletes whose tombstones are removed. Whoever writes an item without versions must have seen them.
     pub(super) forgotten: VectorClock,
@@ -21,8 +21,8 @@ pub struct Replica {
     with_earlier: BTreeSet<Key>,
     /// The counts of the newest versions.
     counts: KeyCounts,
-    /// Keys that [`KeyCounts::expiring`] counts, by the times when they expire: those that this site
-    /// resolves. A replica on its way to another site has none.
+    /// The keys that expire and that this site resolves, by the times when they expire. A replica on its way
+    /// to another site has none.
     expiring: BTreeSet<(u64, Key)>,
 }
 
@@ -55,7 +55,7 @@ impl Replica {
         self.counts
     }
 
-    /// The keys of users that have expired and that this site resolves.
+    /// The keys that have expired and that this site resolves.
     pub(super) fn expired(&self, now_ms: u64) -> impl Iterator<Item = &Key> {
         let due = self.expiring.iter().take_while(move |(expires_at_ms, _)| *expires_at_ms <= now_ms);
         due.map(|(_, key)| key)
@@ -259,10 +259,14 @@ impl Pcsi {
             replica.prune(&views);
         }
         let replicas = &mut self.replicas;
+        // Tombstones are in the order of their partitions, and each partition's views are the same for all.
+        let mut views: (Option<PartitionId>, Vec<&VectorClock>) = (None, Vec::new());
         self.tombstones.retain(|(partition, key, stamp)| {
-            let views: Vec<&VectorClock> =
-                open.values().filter_map(|open| open.views.get(partition)).collect();
-            replicas.get_mut(partition).is_some_and(|replica| !replica.bury(key, *stamp, &views))
+            if views.0 != Some(*partition) {
+                let of = open.values().filter_map(|open| open.views.get(partition));
+                views = (Some(*partition), of.collect());
+            }
+            replicas.get_mut(partition).is_some_and(|replica| !replica.bury(key, *stamp, &views.1))
         });
     }
 }

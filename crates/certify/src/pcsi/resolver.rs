@@ -30,6 +30,11 @@ impl Resolver {
         self.locks.entry(name).or_insert(Lock { keys: keys.to_vec(), since_tick: now });
     }
 
+    /// Whether a transaction has locks.
+    pub fn has_lock(&self, name: TransactionName) -> bool {
+        self.locks.contains_key(&name)
+    }
+
     /// Releases a transaction's locks: it has committed with these stamps, or never will. Returns whether it
     /// had locks.
     pub fn release(
@@ -102,7 +107,7 @@ impl Resolver {
 }
 
 impl Pcsi {
-    /// What keeps a transaction with these views from writing these keys.
+    /// The conflict that keeps a transaction with these views from writing these keys.
     pub(super) fn refuses(
         &self,
         name: TransactionName,

@@ -12,8 +12,10 @@ pub struct PeerStatus {
     pub site: NodeId,
     /// Its incarnation, as far as this site knows.
     pub incarnation: Incarnation,
-    /// It is fenced, or a fence is under way.
-    pub is_out: bool,
+    /// Its incarnation before this one is fenced, and this one does not count as a site here yet.
+    pub is_fenced: bool,
+    /// A fence of it is under way: this site takes nothing of it until that is decided.
+    pub is_fencing: bool,
     /// Updates of this site that the other one has not acknowledged; in a long queue, also those among them
     /// that do not concern it.
     pub queue: u64,
@@ -29,6 +31,7 @@ impl Pcsi {
     /// The other sites that have a partition of this one.
     pub fn peers(&self) -> Vec<PeerStatus> {
         let sites = &self.options.sites;
+        let fencing = self.fences.open_targets();
         let status = |site| {
             let (queue, since_tick) = self.outgoing.queue_of(site, sites);
             let incoming = self.incoming.get(&site);
@@ -36,7 +39,8 @@ impl Pcsi {
             PeerStatus {
                 site,
                 incarnation: self.fences.incarnation_of(site),
-                is_out: !self.fences.is_here(site),
+                is_fenced: self.fences.excluded.contains(&site),
+                is_fencing: fencing.contains_key(&site),
                 queue,
                 lag_ticks: since_tick.map_or(0, |since| self.ticks - since),
                 waiting: incoming.map_or(0, super::Incoming::waiting_len) as u64,
@@ -58,14 +62,14 @@ impl Pcsi {
         all
     }
 
-    /// Keys of users that have expired, and whose conflicts this site resolves, at most `keys_max`. A
-    /// transaction may remove them: they are read as absent, and take memory.
+    /// Keys that have expired, and whose conflicts this site resolves, at most `keys_max`. A transaction may
+    /// remove them: they are read as absent, and take memory.
     pub fn expired(&self, now_ms: u64, keys_max: usize) -> Vec<Key> {
         let expired = self.replicas.values().flat_map(|replica| replica.expired(now_ms));
         expired.take(keys_max).cloned().collect()
     }
 
-    /// What the store itself keeps, such as scripts, partition by partition.
+    /// The store's own records, such as scripts, partition by partition.
     pub fn system_records(&self) -> impl Iterator<Item = (&Key, &Entry)> {
         let records = self.replicas.values().flat_map(Replica::system_records);
         records.filter(|(key, _)| key.space() == Space::System)

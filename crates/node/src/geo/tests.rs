@@ -42,6 +42,7 @@ fn options(me: u16, fsync: FsyncPolicy, nonce: u64) -> GeoOptions {
         open_max: 10,
         window: 8,
         retained_max: 100,
+        retained_bytes_max: 64 << 20,
         silent_ticks_max: 8,
         session_horizon: 1_000,
         sites_to_write_min: 1,
@@ -193,6 +194,13 @@ impl Rig {
         answers.iter().rev().find(|(to, _)| *to == id).map(|(_, answer)| answer.clone())
     }
 
+    fn fence(&mut self, site: u16, target: u16, is_forced: bool) -> Result<(), String> {
+        let host = self.host(site);
+        let answer = host.site.fence(NodeId(target), is_forced, &mut host.effects);
+        self.perform(site);
+        answer
+    }
+
     fn bytes_at(&mut self, site: u16, key: &Key) -> usize {
         let entry = self.site(site).newest(key).entry;
         entry.and_then(|entry| entry.value.as_string()).map_or(0, |text| text.as_ref().len())
@@ -215,7 +223,89 @@ fn sites_found_the_system_once_all_are_there() {
     // A process that goes on with its log asks nobody.
     (1..=SITES).for_each(|site| rig.kill(site));
     rig.start(2);
+    rig.tick(100);
+    // It may have been fenced while it was down.
+    assert!(!rig.site(2).is_open() && rig.site(2).waits_to_hear());
+    assert_eq!(rig.site(2).status().trouble, Some(WAITS_TO_HEAR));
+    assert_eq!(rig.fence(2, 1, false), Err(WAITS_TO_HEAR.to_owned()));
+    rig.start(3);
+    rig.tick(2);
+    assert!(rig.site(2).is_open() && rig.site(3).is_open());
+    // The last survivor has an operator's word.
+    rig.kill(2);
+    rig.kill(3);
+    rig.start(2);
+    assert_eq!(rig.fence(2, 1, true), Ok(()));
     assert!(rig.site(2).is_open());
+}
+
+#[test]
+fn an_operator_fences_no_site_that_is_heard_and_no_majority() {
+    let mut rig = Rig::founded(FsyncPolicy::Always);
+    let linked = rig.fence(3, 1, false);
+    assert!(matches!(&linked, Err(text) if text.contains("has a link to 's1'")), "{linked:?}");
+    rig.kill(1);
+    rig.kill(2);
+    assert_eq!(rig.fence(3, 1, false), Ok(()));
+    let again = rig.fence(3, 1, false);
+    assert!(matches!(&again, Err(text) if text.contains("under way")), "{again:?}");
+    let too_few = rig.fence(3, 2, false);
+    assert!(matches!(&too_few, Err(text) if text.contains("1 of 3 sites remain")), "{too_few:?}");
+    let status = rig.site(3).status();
+    assert_eq!(status.fence.awaited.into_iter().collect::<Vec<_>>(), [NodeId(2)]);
+    assert!(status.peers.iter().all(|peer| !peer.is_fenced && peer.is_fencing == (peer.site == NodeId(1))));
+    assert_eq!(rig.fence(3, 2, true), Ok(()));
+    assert!(rig.site(3).status().peers.iter().all(|peer| peer.is_fenced && !peer.is_fencing));
+}
+
+/// Clients are told what is written. The disk does not end a sync.
+#[test]
+fn a_site_whose_sync_hangs_begins_nothing_under_everysec() {
+    let mut rig = Rig::founded(FsyncPolicy::Everysec);
+    let key = rig.key(1);
+    rig.syncs = false;
+    rig.write(1, 1, &key, b"1");
+    let hangs_ticks = SYNC_HANGS_MS / 10;
+    rig.tick(hangs_ticks / 2);
+    let id = rig.write(1, 2, &key, b"2");
+    assert_eq!(rig.answer(1, id), Some(Answer::Committed));
+    rig.tick(hangs_ticks);
+    let id = RequestId { session: SessionId(9), sequence: 1, attempt: 0 };
+    let host = rig.host(1);
+    host.site.begin(id, false, &mut host.effects);
+    rig.perform(1);
+    assert_eq!(rig.answer(1, id), Some(Answer::Unavailable));
+    rig.syncs = true;
+    rig.perform(1);
+    let host = rig.host(1);
+    host.site.begin(id, false, &mut host.effects);
+    rig.perform(1);
+    assert_eq!(rig.answer(1, id), Some(Answer::Begun));
+}
+
+/// Two of the sites were founded in different clusters.
+#[test]
+fn a_new_site_that_hears_of_two_foundings_ends() {
+    let mut site = GeoSite::recover(options(1, FsyncPolicy::Always, 9), BTreeMap::new()).expect("no log");
+    let mut effects = SiteEffects::default();
+    for (from, directory) in [(2, 5), (3, 6)] {
+        assert!(effects.ended.is_none());
+        let founders = BTreeMap::from([(NodeId(from), directory)]);
+        let hello = Frame::Hello(Hello { directory, has_log: true, founders });
+        let frame = HostEvent::Frame { from: NodeId(from), bytes: hello.encode().into() };
+        site.stage = match site.stage {
+            Stage::Running(_) => Stage::Arriving(BTreeMap::new()),
+            arriving => arriving,
+        };
+        if from == 3
+            && let Stage::Arriving(heard) = &mut site.stage
+        {
+            let founders = BTreeMap::from([(NodeId(2), 5)]);
+            heard.insert(NodeId(2), Hello { directory: 5, has_log: true, founders });
+        }
+        site.react(frame, 0, &mut effects);
+    }
+    assert_eq!(effects.ended.as_deref(), Some(TWO_FOUNDINGS));
 }
 
 #[test]
@@ -343,12 +433,12 @@ fn a_site_is_silent_while_its_journal_takes_no_record() {
 #[test]
 fn a_site_that_knows_of_its_fence_does_not_begin_again() {
     let mut rig = Rig::founded(FsyncPolicy::Everysec);
-    let hosts = rig.hosts[2].take();
-    let host = rig.host(1);
-    assert!(host.site.fence(NodeId(3), &mut host.effects));
-    rig.perform(1);
+    let host = rig.hosts[2].take();
+    rig.kill(3);
+    assert_eq!(rig.fence(1, 3, false), Ok(()));
     rig.tick(40);
-    rig.hosts[2] = hosts;
+    rig.hosts[2] = host;
+    rig.react(1, HostEvent::Connected(NodeId(3)));
     rig.tick(40);
     assert!(rig.site(3).has_ended(), "{:?}", rig.site(3).status());
     let image = log::GroupImage { entries: rig.logs[2].clone(), ..log::GroupImage::default() };

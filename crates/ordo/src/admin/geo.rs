@@ -28,7 +28,7 @@ pub fn fence(
     addresses: &[String],
     access: &Access,
     site: &str,
-    is_meant: bool,
+    (is_meant, is_forced): (bool, bool),
     out: &mut dyn Write,
 ) -> Result<()> {
     if !is_meant {
@@ -49,7 +49,8 @@ pub fn fence(
         if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
             bail!("{address}: {text}");
         }
-        match client.call(&["ORDO.CLUSTER", "FENCE", site])? {
+        let words = ["ORDO.CLUSTER", "FENCE", site, "FORCE"];
+        match client.call(&words[..if is_forced { 4 } else { 3 }])? {
             Answer::Error(text) => bail!("{address}: {text}"),
             _ => {
                 writeln!(
@@ -165,6 +166,7 @@ fn pairs(status: &GeoClusterStatus) -> String {
             match pair {
                 _ if from.name == **to => String::new(),
                 None => "?".to_owned(),
+                Some(pair) if pair.is_fencing => "fencing".to_owned(),
                 Some(pair) if pair.is_fenced => "fenced".to_owned(),
                 Some(pair) if pair.queue == 0 && pair.is_linked => "-".to_owned(),
                 Some(pair) => {

@@ -76,6 +76,10 @@ enum AdminCommand {
         /// Without this nothing is done.
         #[arg(long)]
         yes: bool,
+        /// The sites that the asked one does not hear are gone for good: it decides without a majority,
+        /// fences also a site that it hears, and opens if it waits to hear another one. Never on two sites.
+        #[arg(long)]
+        force: bool,
     },
     /// Tells the cluster of a node that is about to join.
     AddNode {
@@ -192,9 +196,9 @@ pub fn run(admin: &Admin) -> Result<ExitCode> {
         AdminCommand::Skip { requests: names, dir, yes } => {
             return done(requests::skip(names, dir, *yes, out));
         }
-        AdminCommand::Fence { site, yes } => {
+        AdminCommand::Fence { site, yes, force } => {
             let access = admin.nodes.access(std::env::var(PASSWORD_VARIABLE).ok())?;
-            return done(geo::fence(&admin.nodes.address, &access, site, *yes, out));
+            return done(geo::fence(&admin.nodes.address, &access, site, (*yes, *force), out));
         }
         AdminCommand::Recover { dir, yes, .. } => return done(survivor::recover(dir, *yes, out)),
         _ => {}

@@ -311,8 +311,12 @@ async fn eval(mut tx: Tx, arguments: Arguments, read_only: bool, terms: Terms) -
     };
     let body = arguments[0].clone();
     let program = Program::script(digest_of(&body), body);
-    // A read-only transaction can't store the body; EVALSHA finds it after an EVAL or SCRIPT LOAD.
-    if !read_only && let Err(reply) = store(&mut tx, &program).await? {
+    // A read-only transaction can't store the body; EVALSHA finds it after an EVAL or SCRIPT LOAD. Where
+    // sites commit alone, EVALSHA finds it after a SCRIPT LOAD only: the write could need another region.
+    if !read_only
+        && !tx.spares_system_writes()
+        && let Err(reply) = store(&mut tx, &program).await?
+    {
         return Ok(reply);
     }
     execute(Execution::new(tx, arguments, program, keys, read_only, terms)).await

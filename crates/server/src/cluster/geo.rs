@@ -69,6 +69,12 @@ pub struct GeoReport {
     pub log_bytes: u64,
     /// What has become of its clients' transactions since it started.
     pub transactions: TransactionCounts,
+    /// The sites whose reports it waits for, if it leads the decision on a fence.
+    #[serde(default)]
+    pub fence_awaits: Vec<String>,
+    /// It cannot decide on a fence, because too few sites would remain.
+    #[serde(default)]
+    pub fence_lacks_majority: bool,
     /// The other sites, as it sees them.
     pub pairs: Vec<PairStatus>,
 }
@@ -80,8 +86,11 @@ pub struct PairStatus {
     pub to: String,
     /// Whether there is a link.
     pub is_linked: bool,
-    /// Whether the other site is fenced, or is about to be.
+    /// Whether the other site is fenced.
     pub is_fenced: bool,
+    /// Whether a fence of the other site is under way.
+    #[serde(default)]
+    pub is_fencing: bool,
     /// Updates that the other site lacks, as far as this one knows.
     pub queue: u64,
     /// For how long the other site has lacked the oldest of them.
@@ -116,7 +125,8 @@ impl GeoClusterStatus {
         let mut problems: Vec<Problem> = self.sites.iter().filter_map(|site| self.problem_of(site)).collect();
         for site in &self.sites {
             let pairs = site.report.iter().flat_map(|report| &report.pairs);
-            let behind = pairs.filter(|pair| pair.lag_ms >= BEHIND_MS && !pair.is_fenced);
+            let is_in = |pair: &&PairStatus| !pair.is_fenced && !pair.is_fencing;
+            let behind = pairs.filter(is_in).filter(|pair| pair.lag_ms >= BEHIND_MS);
             problems.extend(behind.map(|pair| {
                 of(
                     &pair.to,
@@ -151,8 +161,36 @@ impl GeoClusterStatus {
         pairs.any(|pair| pair.to == name && pair.is_fenced)
     }
 
+    fn is_fencing(&self, name: &str) -> bool {
+        let mut pairs =
+            self.sites.iter().filter_map(|site| site.report.as_ref()).flat_map(|report| &report.pairs);
+        pairs.any(|pair| pair.to == name && pair.is_fencing)
+    }
+
+    /// Why a fence is not decided yet.
+    fn fence_waits(&self) -> String {
+        let reports = || self.sites.iter().filter_map(|site| site.report.as_ref());
+        let awaited: Vec<&str> =
+            reports().flat_map(|report| &report.fence_awaits).map(String::as_str).collect();
+        if !awaited.is_empty() {
+            return format!(", and waits for {}: start them, or have them fenced, too", awaited.join(", "));
+        }
+        match reports().any(|report| report.fence_lacks_majority) {
+            true => ", and too few sites would remain to decide it: start others, or force it".to_owned(),
+            false => String::new(),
+        }
+    }
+
     fn problem_of(&self, site: &SiteEntry) -> Option<Problem> {
         let name = &site.name;
+        if self.is_fencing(name) {
+            return Some(of(
+                name,
+                "fencing",
+                format!("A fence of site {name} is under way{}.", self.fence_waits()),
+                "The other sites take nothing of it until then, and it cannot be taken back.",
+            ));
+        }
         if self.is_fenced(name) {
             return Some(of(
                 name,

@@ -387,13 +387,24 @@ impl Runtime {
         self.certified.get().map(|certified| certified.protocol())
     }
 
-    /// An operator has the other sites fence one, by its name.
+    /// The keys of users that the node has, if transactions are certified.
+    pub fn certified_key_counts(&self) -> Option<certify::KeyCounts> {
+        self.certified.get().map(|certified| certified.key_counts())
+    }
+
+    /// Whether transactions are certified, and the node knows that it lacks what others have.
+    pub fn certified_is_behind(&self) -> bool {
+        self.certified.get().is_some_and(|certified| certified.is_behind())
+    }
+
+    /// An operator has the other sites fence one, by its name. With force, the operator says that the sites
+    /// which this one does not hear are gone for good.
     ///
     /// # Errors
     /// What is wrong: nothing is fenced.
-    pub fn fence(&self, name: &str) -> Result<(), String> {
+    pub fn fence(&self, name: &str, is_forced: bool) -> Result<(), String> {
         match self.certified.get() {
-            Some(certified) => certified.fence(name),
+            Some(certified) => certified.fence(name, is_forced),
             None => Err("there are no sites to fence".to_owned()),
         }
     }

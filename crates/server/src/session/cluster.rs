@@ -120,7 +120,7 @@ impl Session {
         argv: &Args,
     ) -> Option<Reply> {
         if command == OrdoClusterCommand::Fence {
-            return Some(fence(thread, &argv[2]));
+            return Some(fence(thread, &argv[2..]));
         }
         if command == OrdoClusterCommand::SlotKeys {
             let Some(ticket) = thread.shared.runtime.slot_keys() else {
@@ -156,8 +156,13 @@ pub(super) fn changed(outcome: ChangeOutcome) -> Reply {
 }
 
 /// ORDO.CLUSTER FENCE: tells that it has begun. The sites agree on the fence meanwhile.
-fn fence(thread: &ThreadContext<'_>, site: &[u8]) -> Reply {
-    match thread.shared.runtime.fence(&String::from_utf8_lossy(site)) {
+fn fence(thread: &ThreadContext<'_>, words: &[Blob]) -> Reply {
+    let is_forced = match words {
+        [_] => false,
+        [_, force] if force.eq_ignore_ascii_case(b"force") => true,
+        _ => return Reply::error("ERR the words are: ORDO.CLUSTER FENCE site [FORCE]"),
+    };
+    match thread.shared.runtime.fence(&String::from_utf8_lossy(&words[0]), is_forced) {
         Ok(()) => Reply::OK,
         Err(why) => Reply::error_owned(format!("ERR {why}")),
     }

@@ -17,14 +17,18 @@ pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
         field(out, "incarnation", report.incarnation.map_or(-1, i64::from));
         field(out, "commits", report.commits);
         field(out, "updates_retained", report.retained);
+        field(out, "trouble", report.trouble.as_deref().unwrap_or(""));
+        field(out, "fence_awaits", report.fence_awaits.join(" "));
+        field(out, "fence_lacks_majority", u8::from(report.fence_lacks_majority));
         for pair in &report.pairs {
             // Writing to a string cannot fail.
             let _ = write!(
                 out,
-                "site_{}:linked={},fenced={},queue={},lag_ms={},waiting={},silent_ms={}\r\n",
+                "site_{}:linked={},fenced={},fencing={},queue={},lag_ms={},waiting={},silent_ms={}\r\n",
                 pair.to,
                 u8::from(pair.is_linked),
                 u8::from(pair.is_fenced),
+                u8::from(pair.is_fencing),
                 pair.queue,
                 pair.lag_ms,
                 pair.waiting,

@@ -72,13 +72,13 @@ pub(super) fn command(thread: &ThreadContext<'_>, argv: &Args, reads_all_keys: b
             word => word.eq_ignore_ascii_case(name),
         })
     };
-    let certified = thread.shared.runtime.certified_status();
+    let protocol = thread.shared.runtime.certified_protocol();
     let mut text = String::new();
     for (name, by_default, write) in SECTIONS {
         let missing = match *name {
             ORDO_CLUSTER => thread.shared.runtime.cluster_view().is_none(),
-            HIERARCHY => certified.as_ref().is_none_or(|status| status.tree_part().is_none()),
-            GEO => certified.as_ref().is_none_or(|status| status.geo_part().is_none()),
+            HIERARCHY => protocol != Some("hierarchy"),
+            GEO => protocol != Some("pcsi"),
             _ => false,
         };
         if shows(name, *by_default) && !missing {
@@ -242,7 +242,7 @@ fn persistence(thread: &ThreadContext<'_>, out: &mut String) {
     let write = if node.refused.is_none() { "ok" } else { "err" };
     field(out, "loading", 0);
     // As in Redis: data is served while newer data comes.
-    let is_behind = thread.shared.runtime.certified_status().is_some_and(|status| status.is_behind());
+    let is_behind = thread.shared.runtime.certified_is_behind();
     field(out, "async_loading", u8::from(is_behind));
     field(out, "rdb_changes_since_last_save", status.changes_since_checkpoint);
     field(out, "rdb_bgsave_in_progress", u8::from(node.checkpoint_in_progress));

@@ -26,8 +26,8 @@ pub struct Keyspace {
 
 /// How many keys a node has.
 pub fn keys(runtime: &Runtime) -> u64 {
-    match runtime.certified_status() {
-        Some(status) => status.keys.keys,
+    match runtime.certified_key_counts() {
+        Some(counts) => counts.keys,
         None => runtime.kept().map(count).sum(),
     }
 }
@@ -42,8 +42,8 @@ fn count(partition: &dyn View) -> u64 {
 impl Keyspace {
     /// Looks at a node.
     pub fn at(runtime: &Runtime) -> Keyspace {
-        match runtime.certified_status() {
-            Some(status) => Keyspace::counted(status.keys, runtime.clock().with_wall_ms().1),
+        match runtime.certified_key_counts() {
+            Some(counts) => Keyspace::counted(counts, runtime.clock().with_wall_ms().1),
             None => Keyspace::of(runtime.kept(), runtime.epoch_ms()),
         }
     }

@@ -12,7 +12,8 @@
 //! **Faults.** A host can lose its disk ([`Fault::Crash`]), and an operator can fence a site
 //! ([`Fault::Replace`]): another site, which is drawn, is told to. Both are spared if no other site that
 //! counts would have one of the site's partitions. A process whose site hears that it is fenced ends, and
-//! begins without its log. A flipped bit could take a durable record that nothing else tells of, so no
+//! begins without its log. When the world has healed, the operator may force fences for which there is no
+//! majority, on one host. A flipped bit could take a durable record that nothing else tells of, so no
 //! scenario may have one.
 //!
 //! **Slow decisions.** In half of the worlds, many messages about decided fences leave late, so sites act on
@@ -177,6 +178,7 @@ impl Plan {
             open_max: 8,
             window: 5,
             retained_max: 40,
+            retained_bytes_max: 64 << 20,
             silent_ticks_max: 60,
             session_horizon: 1_000,
             // Sites refuse all writes of a partition with fewer replicas, so only some worlds have one.
@@ -195,6 +197,10 @@ impl Plan {
             site.vote_ticks_max = 20 + draw.below(280);
             site.sites_ticks_max = 20 + draw.below(280);
             site.open_ticks_max = 10 + draw.below(40) + 5 * flight_ticks;
+        }
+        if Draw::new(mix(options.seed ^ 0x6279_7465)).percent(20) {
+            // Some updates of the least size.
+            site.retained_bytes_max = 1_500;
         }
         Plan {
             hosts: options.nodes,
@@ -318,6 +324,8 @@ struct PcsiWorld {
     /// The sessions that were opened.
     opened: u64,
     absence: Cell<Absence>,
+    /// The one host that the operator has told to decide on fences without a majority.
+    forcing: Option<u16>,
     looks: Cell<u64>,
     tally: Tally,
 }
@@ -333,6 +341,7 @@ impl PcsiWorld {
             processes: 0,
             opened: 0,
             absence: Cell::new(Absence::Before),
+            forcing: None,
             looks: Cell::new(0),
             tally: Tally::default(),
         }
@@ -427,6 +436,7 @@ impl System for PcsiWorld {
         core: &mut Core<Self>,
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
+        self.forcing.take_if(|forcing| *forcing == host);
         let is_fenced = node.is_some_and(|node| node.is_fenced());
         if is_fenced {
             core.wipe(host);

@@ -6,7 +6,7 @@ use crate::keeper::Keeper;
 use crate::world::{Address, Core, Input, Start, Violation};
 use bytes::Bytes;
 use certify::Answer;
-use certify::pcsi::{Fencing, Letter, Message, Pcsi, Record, SiteEffects, SiteOptions};
+use certify::pcsi::{FenceAnswer, Fencing, Letter, Message, Pcsi, Record, SiteEffects, SiteOptions};
 use log::{Entry, EntryKind, Kept};
 use node::host::{HostEvent, Recorded};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,6 +15,8 @@ use txn::{NodeId, PartitionId, RequestId, SessionId};
 
 /// Making a segment's file takes so many syncs' time.
 const PREPARE_SYNCS: u64 = 3;
+/// The operator forces fences that have had no majority for longer.
+const STUCK_TICKS_MIN: u64 = 300;
 /// The journal's only group.
 const GROUP: PartitionId = PartitionId(0);
 
@@ -29,6 +31,8 @@ pub(super) struct Process {
     site: Pcsi,
     keeper: Keeper,
     ticks: u64,
+    /// For how long it has had fences to decide on, and no majority.
+    stuck_ticks: u64,
     /// The records of the site's log.
     records: u64,
     /// The last record of the journal that is written, and the last one that is durable.
@@ -98,6 +102,7 @@ impl Process {
             site,
             keeper,
             ticks: 0,
+            stuck_ticks: 0,
             records: records.len() as u64,
             written: 0,
             synced: 0,
@@ -167,6 +172,7 @@ impl Turn<'_> {
                 let tick_ns = self.system.plan.tick_ns;
                 self.core.set_timer(Address::Host(self.host), tick_ns, Timer::Tick);
                 self.process.site.tick(&mut effects);
+                self.force_fences(&mut effects);
             }
             Input::Timer(Timer::Synced) => {
                 let synced = self.process.keeper.end_sync(self.process.ticks);
@@ -180,7 +186,7 @@ impl Turn<'_> {
             }
             Input::Timer(Timer::Fence(site)) if self.may_fence(site) => {
                 self.core.note(Address::Host(self.host), || format!("the operator has it fence {site}"));
-                if self.process.site.fence(site, &mut effects) {
+                if self.process.site.fence(site, false, &mut effects) == FenceAnswer::Begun {
                     self.system.ledger.fence(site.0);
                 }
             }
@@ -200,6 +206,22 @@ impl Turn<'_> {
     fn may_fence(&self, site: NodeId) -> bool {
         let has_healed = self.core.healed_ns().is_some();
         !has_healed && self.process.site.is_open() && self.system.ledger.may_lose(site.0)
+    }
+
+    /// When the world has healed, the operator knows which sites are gone, and has one site decide on the
+    /// fences for which there has been no majority for long.
+    fn force_fences(&mut self, effects: &mut SiteEffects) {
+        let process = &mut *self.process;
+        let status = process.site.fence_status();
+        let is_stuck = status.lacks_majority && !status.targets.contains(&NodeId(self.host));
+        process.stuck_ticks = if is_stuck { process.stuck_ticks + 1 } else { 0 };
+        let is_due = process.stuck_ticks > STUCK_TICKS_MIN && self.core.healed_ns().is_some();
+        let is_the_one = self.system.forcing.is_none_or(|host| host == self.host);
+        if let (Some(&target), true) = (status.targets.first(), is_due && is_the_one) {
+            self.core.note(Address::Host(self.host), || "the operator forces its fences".to_owned());
+            self.system.forcing = Some(self.host);
+            process.site.fence(target, true, effects);
+        }
     }
 
     /// A client asks.

@@ -304,7 +304,13 @@ impl Draws {
             15 => {
                 let updates = self.some(|draws| (draws.site(), draws.updates())).into_iter().collect();
                 let (frozen, decisions) = (self.targets(), self.decisions());
-                Fencing::Report { ballot: self.ballot(), frozen, decisions, updates }
+                Fencing::Report {
+                    ballot: self.ballot(),
+                    frozen,
+                    decisions,
+                    updates,
+                    is_joining: self.below(2) > 0,
+                }
             }
             16 => Fencing::Outdated { promised: self.ballot() },
             17 => Fencing::Decided { decisions: self.decisions() },

@@ -1,8 +1,8 @@
 //! Small systems of sites, in which a test says which messages are lost and which site crashes.
 
 use crate::pcsi::{
-    Candidate, Decision, Fencing, Incarnation, Letter, Message, Pcsi, Record, SiteEffects, SiteMap,
-    SiteOptions, Update,
+    Candidate, Decision, FenceAnswer, FenceStatus, Fencing, Incarnation, Letter, Message, Pcsi, Record,
+    SiteEffects, SiteMap, SiteOptions, Update,
 };
 use crate::{Answer, Conflict, WriteSet, session_opened};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,7 @@ impl Group {
             open_max: 10,
             window: 2,
             retained_max: 20,
+            retained_bytes_max: 1 << 20,
             silent_ticks_max: 8,
             session_horizon: 4,
             sites_to_write_min: 1,
@@ -50,8 +51,16 @@ impl Group {
         let options = SiteOptions { me: NodeId(site as u16), ..self.options.clone() };
         let mut effects = SiteEffects::default();
         self.starts += 1;
-        self.sites[site] = Some(Pcsi::start(options, &self.logs[site], self.starts, &mut effects));
+        let started = Pcsi::start(options, &self.logs[site], self.starts, &mut effects);
+        // Most tests are not about the wait for another site.
+        self.sites[site] = Some(Pcsi { has_heard: true, ..started });
         self.logs[site].append(&mut effects.records);
+    }
+
+    /// A process goes on with its log, and has heard nothing of the other sites.
+    fn restart(&mut self, site: u16) {
+        self.start(usize::from(site));
+        self.sites[usize::from(site)].as_mut().expect("it runs").has_heard = false;
     }
 
     /// The numbers of the updates that a site sends another one in its next tick. They are lost.
@@ -338,11 +347,152 @@ impl Group {
         self.site(site).is_open()
     }
 
-    fn fence(&mut self, leader: u16, site: u16) {
-        self.run(leader, |leader, effects| {
-            leader.fence(NodeId(site), effects);
-        });
+    fn fence(&mut self, leader: u16, site: u16) -> FenceAnswer {
+        self.ask_to_fence(leader, site, false)
     }
+
+    fn ask_to_fence(&mut self, leader: u16, site: u16, is_forced: bool) -> FenceAnswer {
+        let mut answer = FenceAnswer::UnderWay;
+        self.run(leader, |leader, effects| answer = leader.fence(NodeId(site), is_forced, effects));
+        answer
+    }
+
+    /// Cuts the links between sites up to this one and the others.
+    fn cut_behind(&mut self, last: u16) {
+        let sites = self.sites.len() as u16;
+        (0..=last).for_each(|one| (last + 1..sites).for_each(|other| self.lose(one, other)));
+    }
+}
+
+/// Six sites are cut into two halves, and each half is told to fence the other one. Then the links are back.
+/// Returns the answers to the second half's operator, the sites that this half has fenced before it hears of
+/// the first one, and the sites that are open in the end.
+fn two_halves_that_fence_each_other() -> (Vec<FenceAnswer>, usize, Vec<u16>) {
+    let mut group = Group::new(6, &[&[0, 1, 2, 3, 4, 5]]);
+    group.cut_behind(2);
+    for site in 3..6 {
+        assert_eq!(group.fence(1, site), FenceAnswer::Begun);
+    }
+    let answers = (0..3).map(|site| group.fence(4, site)).collect();
+    group.tick(100);
+    group.committed(0, &[&group.key(0, 1)]);
+    let fenced = group.site(4).fences.excluded.len();
+    group.reconnect();
+    group.tick(40);
+    (answers, fenced, (0..6).filter(|&site| group.is_open(site)).collect())
+}
+
+#[test]
+fn of_two_halves_that_fence_each_other_the_one_with_the_lowest_site_goes_on() {
+    let too_few = FenceAnswer::NoMajority { voters: 3, members: 6 };
+    let (answers, fenced, open) = two_halves_that_fence_each_other();
+    assert_eq!(answers, [FenceAnswer::Begun, FenceAnswer::Begun, too_few]);
+    assert_eq!((fenced, open), (0, vec![0, 1, 2]));
+    // Both halves go on until one of them hears of the other one.
+    let (answers, fenced, open) = with(Mutant::FenceWithoutMajority, two_halves_that_fence_each_other);
+    assert_eq!((answers, fenced, open.len()), (vec![FenceAnswer::Begun; 3], 3, 3));
+}
+
+/// Sites die one after the other, and each is fenced before the next one dies.
+#[test]
+fn dead_sites_can_be_fenced_one_after_the_other() {
+    for survivor in [0, 4] {
+        let mut group = Group::new(5, &[&[0, 1, 2, 3, 4]]);
+        let key = group.key(0, survivor);
+        let mut dead: Vec<u16> = (0..5).filter(|&site| site != survivor).collect();
+        let last = dead.pop().expect("four sites");
+        for &site in &dead {
+            group.sites[usize::from(site)] = None;
+            assert_eq!(group.fence(survivor, site), FenceAnswer::Begun);
+            group.tick(20);
+            assert!(group.site(survivor).fences.excluded.contains(&NodeId(site)));
+        }
+        group.sites[usize::from(last)] = None;
+        // Of two sites, the one with the lower number is a majority.
+        let (plain, forced) = (group.fence(survivor, last), group.ask_to_fence(survivor, last, true));
+        let too_few = FenceAnswer::NoMajority { voters: 1, members: 2 };
+        let (expected, again) = match survivor {
+            0 => (FenceAnswer::Begun, FenceAnswer::UnderWay),
+            _ => (too_few, FenceAnswer::Begun),
+        };
+        assert_eq!((plain, forced), (expected, again), "survivor {survivor}");
+        group.committed(survivor, &[&key]);
+        assert_eq!(group.site(survivor).fences.excluded.len(), 4);
+        // Their processes come back without their logs, and need no operator.
+        dead.iter().chain([&last]).for_each(|&site| group.lose_disk(site));
+        group.tick(200);
+        assert!((0..5).all(|site| group.is_open(site) && group.has(site, &key)), "survivor {survivor}");
+    }
+}
+
+/// A majority of the sites loses its disks. Nobody is on another side, so no operator is asked. With a site
+/// that is away, the one with a state cannot know that.
+#[test]
+fn sites_that_ask_for_their_fence_need_no_majority() {
+    for has_one_away in [false, true] {
+        let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+        let key = group.key(0, 3);
+        group.committed(3, &[&key]);
+        group.tick(4);
+        (0..3).for_each(|site| group.sites[site] = None);
+        (0..2).for_each(|site| group.lose_disk(site));
+        if !has_one_away {
+            group.lose_disk(2);
+        }
+        group.tick(200);
+        let is_open = group.is_open(0) && group.is_open(1) && group.has(0, &key);
+        assert_eq!(is_open, !has_one_away);
+        let status = group.site(3).fence_status();
+        assert_eq!(status.awaited.contains(&NodeId(2)), has_one_away, "{status:?}");
+        if has_one_away {
+            assert_eq!(group.fence(3, 2), FenceAnswer::NoMajority { voters: 1, members: 4 });
+            assert_eq!(group.ask_to_fence(3, 2, true), FenceAnswer::Begun);
+            assert_eq!(group.site(3).fence_status(), FenceStatus::default());
+            group.lose_disk(2);
+            group.tick(200);
+            assert!((0..3).all(|site| group.is_open(site) && group.has(site, &key)));
+        }
+    }
+}
+
+/// Site 2 is fenced while it is down, and restarts with its log and without links.
+fn is_open_although_fenced_while_it_was_down() -> bool {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    group.sites[2] = None;
+    group.fence(0, 2);
+    group.tick(10);
+    group.cut_behind(1);
+    group.restart(2);
+    group.tick(200);
+    let is_open = group.is_open(2);
+    group.reconnect();
+    group.tick(10);
+    assert!(group.site(2).is_fenced());
+    is_open
+}
+
+#[test]
+fn a_site_that_restarts_waits_to_hear_another_one() {
+    assert!(!is_open_although_fenced_while_it_was_down());
+    assert!(with(Mutant::OpenUnheard, is_open_although_fenced_while_it_was_down));
+    // All sites restart at the same time, and hear each other.
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    (0..3).for_each(|site| group.restart(site));
+    assert!((0..3).all(|site| !group.is_open(site) && group.site(site).waits_to_hear()));
+    group.reconnect();
+    group.tick(2);
+    assert!((0..3).all(|site| group.is_open(site)));
+    // The last survivor has an operator's word.
+    group.cut_behind(0);
+    group.restart(0);
+    group.tick(100);
+    assert!(!group.is_open(0));
+    assert_eq!(group.ask_to_fence(0, 1, true), FenceAnswer::Begun);
+    assert!(group.is_open(0));
+    // A site without peers has nobody to hear.
+    let mut group = Group::new(1, &[&[0]]);
+    group.restart(0);
+    assert!(group.is_open(0));
 }
 
 /// Site 0 has told site 1 of one commit, and nobody of two. It loses its disk.
@@ -563,6 +713,9 @@ fn a_site_asks_for_an_incarnation_only_behind_a_decided_one() {
     assert_eq!(group.site(2).incarnation().0, 1, "no incarnation of site 2 is decided");
     group.start(0);
     group.lost.clear();
+    group.tick(40);
+    assert!(group.site(0).fence_status().lacks_majority, "site 1 is frozen, and site 2 has nothing");
+    group.ask_to_fence(0, 1, true);
     group.tick(40);
     assert!(group.is_open(0) && group.is_open(2) && group.site(2).incarnation().0 == 1);
 }
@@ -810,7 +963,7 @@ fn updates_that_nobody_can_witness_keep_no_others_back() {
     let late = group.session(0);
     assert_eq!(group.write(0, late, &[&keys[1]], Some("new")), [Answer::Unavailable], "its bound is reached");
     let told = group.run(0, |site, effects| {
-        site.fence(NodeId(1), effects);
+        site.fence(NodeId(1), false, effects);
     });
     assert_eq!(told, vec![Answer::Unknown; waiting.len()]);
     assert_eq!(group.commit(0, waiting[0], &[&keys[0]], Some("new")), [Answer::Unknown]);

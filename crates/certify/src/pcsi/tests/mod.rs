@@ -25,6 +25,7 @@ fn counted_behind_a_waiting_update() -> u64 {
         open_max: 1,
         window: 2,
         retained_max: 2,
+        retained_bytes_max: 1 << 20,
         silent_ticks_max: 10,
         session_horizon: 10,
         sites_to_write_min: 1,

@@ -60,7 +60,7 @@ const CLUSTER: &[Command] = &[
 
 const ORDO_CLUSTER: &[Command] = &[
     change("ordo.cluster|addnode", 6, O::AddNode),
-    change("ordo.cluster|fence", 3, O::Fence),
+    change("ordo.cluster|fence", -3, O::Fence),
     Command::new("ordo.cluster|help", 2, Group::Cluster, help!("ORDO.CLUSTER")).always(),
     ordo("ordo.cluster|map", -2, O::Map),
     change("ordo.cluster|moveslots", 5, O::MoveSlots),

@@ -28,9 +28,12 @@ const COUNTERS: [OfSite; 3] = [
     }),
 ];
 
-const PAIRS: [OfPair; 6] = [
+const PAIRS: [OfPair; 7] = [
     ("ordo_geo_linked", "1 if there is a link to the other site, else 0.", |pair| u64::from(pair.is_linked)),
     ("ordo_geo_fenced", "1 if the other site is fenced, else 0.", |pair| u64::from(pair.is_fenced)),
+    ("ordo_geo_fencing", "1 if a fence of the other site is under way, else 0.", |pair| {
+        u64::from(pair.is_fencing)
+    }),
     ("ordo_geo_queue", "Updates of this site that the other one lacks.", |pair| pair.queue),
     ("ordo_geo_lag_milliseconds", "For how long the other site has lacked the oldest of them.", |pair| {
         pair.lag_ms

@@ -191,6 +191,8 @@ pub struct Words {
     pub asked: &'static str,
     /// Why a transaction has had no effect, and what to do.
     pub unavailable: &'static str,
+    /// Whether a write of what all nodes have may need another region ([`txn::Tx::spares_system_writes`]).
+    pub spares_system_writes: bool,
 }
 
 /// All connections of a node.
@@ -378,9 +380,13 @@ impl Gateway {
                     Some(Begun::Fresh { is_read_only }) => {
                         let keys_max = self.patience.held_open.keys_max;
                         let first = current(lent.id(), is_read_only);
-                        Work::Open(OpenTransaction::new(first, is_read_only, keys_max))
+                        let open = OpenTransaction::new(first, is_read_only, keys_max);
+                        Work::Open(open.sparing_system_writes(self.words.spares_system_writes))
                     }
-                    _ => Work::Call(call(&request, lent.id(), now_ms)),
+                    _ => {
+                        let call = call(&request, lent.id(), now_ms);
+                        Work::Call(call.sparing_system_writes(self.words.spares_system_writes))
+                    }
                 };
                 (lent, work)
             }
@@ -780,7 +786,11 @@ mod tests {
             let patience =
                 Patience { request_ms: 100, held_open: HeldOpen { timeout_ms: 1_000, keys_max: 9 } };
             let sessions = Sessions::new(&tree, 0, 1, BootId(1), 0);
-            let words = Words { asked: "the validators", unavailable: "this node takes nothing" };
+            let words = Words {
+                asked: "the validators",
+                unavailable: "this node takes nothing",
+                spares_system_writes: false,
+            };
             let gateway = Gateway::new(sessions, tree, patience, words);
             Rig { gateway, site: Site::default(), now_ms: 10, sequence: 0 }
         }

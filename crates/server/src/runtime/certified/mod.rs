@@ -51,7 +51,9 @@ use crate::peers::{FRAME_BYTES_MAX, PeerEvents, PeerOptions, Peers};
 use bytes::Bytes;
 use certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
 use certify::pcsi::{self, SiteMap};
-use certify::{Answer as SiteAnswer, CertifiedCall, LocalSnapshot, Look, SESSION_HORIZON, Threads, Wish};
+use certify::{
+    Answer as SiteAnswer, CertifiedCall, KeyCounts, LocalSnapshot, Look, SESSION_HORIZON, Threads, Wish,
+};
 use execute::ReadOutcome;
 use execute::snapshot::panic_text;
 pub use gateway::Patience;
@@ -76,13 +78,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use txn::{
     Args, BootId, Entry, Key, NodeId, PartitionId, PartitionRoute, Position, Procedure, Request, RequestId,
-    SessionId, Slots,
+    SessionId, Slots, Space,
 };
 
 /// The protocol that sites of this build speak with each other. Those of ordered nodes count from 1.
 pub const PROTOCOL: u16 = 0x101;
 /// Where the site's files are, below the node's directory.
 const DIRECTORY: &str = "site";
+/// While the updates that a site keeps for others have more bytes, the site commits nothing.
+const RETAINED_BYTES_MAX: usize = 512 << 20;
 /// A site that catches up with the others tells so again after this time.
 const CATCH_UP_TELL: Duration = Duration::from_secs(5);
 /// A group's log begins anew when its decided entries have more bytes.
@@ -119,6 +123,8 @@ pub struct CertifiedOptions {
     pub patience: Patience,
     /// Removes the keys that are its arguments if they have expired.
     pub expire: Arc<dyn Procedure>,
+    /// Deletes records of the store's own that have expired, by their names.
+    pub expire_system: Arc<dyn Procedure>,
     /// Called if the site has ended, with a text for the operator: end the process.
     pub on_end: HaltHook,
 }
@@ -164,7 +170,10 @@ impl Family {
 /// Has keys removed that have expired. The node that leads a leaf does that for the leaf, and a site that
 /// commits alone for the keys that it resolves: the requests are the server's own, one at a time.
 struct Expirer {
+    /// Removes keys of users.
     procedure: Arc<dyn Procedure>,
+    /// Removes records of the store's own.
+    system_procedure: Arc<dyn Procedure>,
     /// The leaf that is looked at next.
     next_leaf: u16,
     /// The number of the last request.
@@ -182,12 +191,17 @@ impl Expirer {
                 continue;
             }
             self.sequence += 1;
-            let args: Args = keys.iter().map(Key::to_blob).collect();
+            let space = keys[0].space();
+            let procedure = match space {
+                Space::User => &self.procedure,
+                Space::System => &self.system_procedure,
+            };
+            let args: Args = keys.iter().filter(|key| key.space() == space).map(Key::to_blob).collect();
             return Some(Arc::new(Request {
                 id: RequestId { session: SessionId::INTERNAL, sequence: self.sequence, attempt: 0 },
                 slots_version: 0,
-                footprint: self.procedure.footprint(&args),
-                procedure: self.procedure.clone(),
+                footprint: procedure.footprint(&args),
+                procedure: procedure.clone(),
                 args,
                 route: PartitionRoute::one_of(leaf, &Slots::even(leaves)),
                 elsewhere: false,
@@ -340,8 +354,18 @@ impl Certified {
         workers: usize,
         options: CertifiedOptions,
     ) -> Result<Arc<Certified>, StartError> {
-        let CertifiedOptions { identity, me, protocol, nodes, peers, tick_ms, patience, expire, on_end } =
-            options;
+        let CertifiedOptions {
+            identity,
+            me,
+            protocol,
+            nodes,
+            peers,
+            tick_ms,
+            patience,
+            expire,
+            expire_system,
+            on_end,
+        } = options;
         identity.claim(disk.path())?;
         let nonce = log_boot_id();
         let (journal, images, found) = Journal::open_if(disk, segment_bytes, nonce, &|_, _| true)?;
@@ -361,12 +385,14 @@ impl Certified {
             Family::Hierarchy(_) => Words {
                 asked: "the validators",
                 unavailable: "this node takes no transactions now: nothing was changed; use another node",
+                spares_system_writes: false,
             },
             Family::Geo => Words {
                 asked: "other sites",
                 unavailable: "a site that resolves a key does not answer or is fenced, or other sites lack \
                               too much of this one, or it takes no transactions now: nothing was changed; try \
                               again, or use another site",
+                spares_system_writes: true,
             },
         };
         let (catches_up, has_caught_up) = mpsc::channel();
@@ -395,7 +421,12 @@ impl Certified {
                 hands: Some(Hands { sync, sync_aside, files, checkpoint }),
                 outgoing: BTreeMap::new(),
                 gateway: Gateway::new(sessions, tree, patience, words),
-                expirer: Expirer { procedure: expire, next_leaf: 0, sequence: 0 },
+                expirer: Expirer {
+                    procedure: expire,
+                    system_procedure: expire_system,
+                    next_leaf: 0,
+                    sequence: 0,
+                },
                 catches_up: Some(catches_up),
                 is_silent: is_silent.clone(),
             }),
@@ -433,6 +464,10 @@ impl Certified {
         certified.spawn("site-tick", move |certified| certified.tick(tick))?;
         while has_caught_up.recv_timeout(CATCH_UP_TELL) == Err(RecvTimeoutError::Timeout) {
             certified.tell_of_waiting();
+            // Clients are told the same, and an operator may have to say that the other sites are gone.
+            if certified.core.lock().site.waits_to_hear() {
+                break;
+            }
         }
         Ok(certified)
     }
@@ -558,6 +593,16 @@ impl Certified {
         }
     }
 
+    /// The keys of users that the node has.
+    pub fn key_counts(&self) -> KeyCounts {
+        self.core.lock().site.key_counts()
+    }
+
+    /// Whether the node knows that it lacks what others have.
+    pub fn is_behind(&self) -> bool {
+        self.core.lock().site.is_behind()
+    }
+
     /// Puts what is to be told of the site into the place of what the ordered node beside it tells.
     pub fn tell_instead(&self, status: &mut RuntimeStatus) {
         let core = self.core.lock();
@@ -582,7 +627,7 @@ impl Certified {
     }
 
     /// An operator has the other sites fence one. Returns what is wrong, if they are not to.
-    pub fn fence(&self, name: &str) -> Result<(), String> {
+    pub fn fence(&self, name: &str, is_forced: bool) -> Result<(), String> {
         let mut named = self.described.nodes.iter().filter(|(_, node)| node.name == name);
         let Some((&site, _)) = named.next() else {
             return Err(format!("there is no site '{name}'"));
@@ -590,22 +635,17 @@ impl Certified {
         if site == self.described.me {
             return Err("a site cannot fence itself: ask another one".to_owned());
         }
-        let (is_new, turned) = {
+        let (answer, turned) = {
             let mut core = self.core.lock();
             let Core { site: served, effects, .. } = &mut *core;
-            let is_new = match served {
-                Served::Geo(geo, _) => geo.fence(site, effects),
+            let answer = match served {
+                Served::Geo(geo, _) => geo.fence(site, is_forced, effects),
                 Served::Hierarchy(..) => return Err("a hierarchy has no sites to fence".to_owned()),
             };
-            (is_new, core.settle(&self.peers, self.clock.now_ms()))
+            (answer, core.settle(&self.peers, self.clock.now_ms()))
         };
         self.pass_on(turned);
-        match is_new {
-            true => Ok(()),
-            false => Err(format!(
-                "'{name}' is fenced already, or a fence is under way, or this site takes no transactions now"
-            )),
-        }
+        answer
     }
 
     /// Looks at what the store itself keeps, such as scripts, at most at so many records.
@@ -890,6 +930,7 @@ impl Beginning<'_> {
             open_max: OPEN_SITE_TRANSACTIONS_MAX,
             window: WINDOW,
             retained_max: sites.retained_updates_max,
+            retained_bytes_max: RETAINED_BYTES_MAX,
             silent_ticks_max: ticks(SILENT_MS).max(4 * propagation_ticks),
             session_horizon: SESSION_HORIZON,
             sites_to_write_min: sites.sites_to_write_min,

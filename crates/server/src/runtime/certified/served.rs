@@ -109,6 +109,22 @@ impl Served {
         }
     }
 
+    /// Whether the node knows that it lacks what others have.
+    pub fn is_behind(&self) -> bool {
+        match self {
+            Served::Hierarchy(site, _) => !site.status().lagging.is_empty(),
+            Served::Geo(..) => false,
+        }
+    }
+
+    /// Whether a site that commits alone has restarted, and has heard no other one since.
+    pub fn waits_to_hear(&self) -> bool {
+        match self {
+            Served::Hierarchy(..) => false,
+            Served::Geo(site, _) => site.waits_to_hear(),
+        }
+    }
+
     pub fn place(&self) -> Place {
         match self {
             Served::Hierarchy(site, _) => {
@@ -116,8 +132,8 @@ impl Served {
                 Place { counts: status.counts, position: status.decided, log_bytes: status.log_bytes }
             }
             Served::Geo(site, _) => {
-                let status = site.status();
-                Place { counts: status.counts, position: status.records, log_bytes: status.log_bytes }
+                let (counts, position, log_bytes) = site.place();
+                Place { counts, position, log_bytes }
             }
         }
     }

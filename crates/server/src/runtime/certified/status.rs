@@ -157,22 +157,6 @@ impl CertifiedStatus {
         }
     }
 
-    /// The node's part, if it is a site that commits alone.
-    pub fn geo_part(&self) -> Option<&GeoPart> {
-        match &self.part {
-            Part::Geo(part) => Some(part),
-            Part::Hierarchy(_) => None,
-        }
-    }
-
-    /// Whether the node knows that it lacks what others have.
-    pub fn is_behind(&self) -> bool {
-        match &self.part {
-            Part::Hierarchy(part) => !part.site.lagging.is_empty(),
-            Part::Geo(_) => false,
-        }
-    }
-
     /// What ORDO.CLUSTER STATUS replies.
     pub fn told(&self) -> Told {
         match &self.part {
@@ -204,7 +188,8 @@ impl CertifiedStatus {
         let pair = |peer: &certify::pcsi::PeerStatus| PairStatus {
             to: self.described.name(peer.site),
             is_linked: !site.unlinked.contains(&peer.site),
-            is_fenced: peer.is_out,
+            is_fenced: peer.is_fenced,
+            is_fencing: peer.is_fencing,
             queue: peer.queue,
             lag_ms: peer.lag_ticks * tick_ms,
             waiting: peer.waiting,
@@ -217,6 +202,8 @@ impl CertifiedStatus {
             retained: site.retained,
             log_bytes: site.log_bytes,
             transactions: self.transactions(),
+            fence_awaits: site.fence.awaited.iter().map(|&site| self.described.name(site)).collect(),
+            fence_lacks_majority: site.fence.lacks_majority,
             pairs: site.peers.iter().map(pair).collect(),
         };
         let entry = |(id, node): (&NodeId, &ClusterNode)| SiteEntry {
