@@ -10,6 +10,7 @@ use std::sync::Arc;
 use txn::mutant::{Mutant, with};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
+mod drawn;
 mod remote;
 
 struct Group {
