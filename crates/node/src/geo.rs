@@ -392,17 +392,25 @@ impl GeoSite {
         self.round(effects);
     }
 
-    /// A client's transaction looks at its snapshot.
+    /// A client's transaction looks at its snapshot. A key of a partition that only other sites have is
+    /// answered when one of them has told it.
     pub fn look(&mut self, id: RequestId, look: &Look, effects: &mut SiteEffects) {
-        let answer = match (look, self.protocol()) {
-            (_, None) => Answer::Unavailable,
+        if let Look::Key(key) = look
+            && self.elsewhere(key).is_none()
+            && self.protocol().is_some_and(|protocol| !protocol.has_partition_of(key))
+        {
+            self.client(id, effects, |protocol, effects| protocol.look_remote(id, key.clone(), effects));
+            return self.round(effects);
+        }
+        let answer = match (look, &mut self.stage) {
+            (_, Stage::Arriving(_)) => Answer::Unavailable,
             (Look::Scan(_), _) => Answer::Refused(LISTS.into()),
             // The number at this site now: no other site certifies it.
-            (Look::Count, Some(protocol)) => Answer::Count(protocol.key_counts().keys),
-            (Look::Key(key), Some(protocol)) => match self.elsewhere(key) {
-                Some(text) => Answer::Refused(text.into()),
-                None => protocol.look(id, key).map_or_else(|answer| answer, Answer::Value),
-            },
+            (Look::Count, Stage::Running(protocol)) => Answer::Count(protocol.key_counts().keys),
+            (Look::Key(key), Stage::Running(protocol)) if protocol.has_partition_of(key) => {
+                protocol.look(id, key).map_or_else(|answer| answer, Answer::Value)
+            }
+            (Look::Key(key), _) => Answer::Refused(self.elsewhere(key).unwrap_or_default().into()),
         };
         effects.answers.push((id, answer));
     }
@@ -492,12 +500,13 @@ impl GeoSite {
         }
     }
 
-    /// The text for a client that uses a key which this site does not have.
+    /// The text for a client that uses a key which this site does not have, and reads nowhere else.
     fn elsewhere(&self, key: &Key) -> Option<String> {
         let sites = &self.options.protocol.sites;
         let partition = sites.partition_of(key);
         let having = sites.sites(partition);
-        (!having.contains(&self.options.protocol.me)).then(|| {
+        let is_refused = !having.contains(&self.options.protocol.me) && !sites.has_remote_access();
+        is_refused.then(|| {
             let names: Vec<&str> =
                 having.iter().filter_map(|site| self.options.names.get(site)).map(String::as_str).collect();
             format!(

@@ -291,6 +291,18 @@ pub enum Mutant {
     /// Two-phase commit, hierarchical validation, PCSI: a participant that recovers does not know its yes
     /// votes.
     ForgetPrepared,
+    /// PCSI: the state of a remote partition need not have what the snapshot depends on.
+    SkipFloor,
+    /// PCSI: the state of a remote partition may depend on what the snapshot lacks.
+    SkipCeilings,
+    /// PCSI: a site forgets what its transactions have read and written in remote partitions.
+    ForgetFollowed,
+    /// PCSI: a site grants the number of a transaction that is under way to another one, too.
+    ReuseGranted,
+    /// PCSI: a granter fills a number before it knows what became of the transaction.
+    NullEarly,
+    /// PCSI: a granter leaves the numbers of transactions that never commit.
+    KeepVoid,
     /// Two-phase commit, hierarchical validation: a site tells of a decision before it is agreed on.
     TellBeforeDecided,
     /// Two-phase commit, hierarchical validation: a participant that hears nothing aborts alone.
@@ -428,6 +440,15 @@ impl Mutant {
         Mutant::SkipConflictCheck,
         Mutant::UnlockAtVote,
         Mutant::ForgetPrepared,
+    ];
+    /// Those of PCSI where transactions use partitions of other sites.
+    pub const OF_REMOTE_PCSI: [Mutant; 6] = [
+        Mutant::ReuseGranted,
+        Mutant::NullEarly,
+        Mutant::KeepVoid,
+        Mutant::SkipFloor,
+        Mutant::SkipCeilings,
+        Mutant::ForgetFollowed,
     ];
     /// Those of two-phase commit where transactions have timestamps.
     pub const OF_TIMESTAMPS: [Mutant; 5] = [

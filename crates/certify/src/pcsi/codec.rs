@@ -9,7 +9,7 @@
 
 use super::fence::{Ballot, Candidate, Decision, Incarnation};
 use super::message::{Fencing, Letter, Message, Record, TransactionName, Update};
-use super::{CommitStamp, SiteMap};
+use super::{CommitStamp, SiteMap, VectorClock};
 use crate::Conflict;
 use crate::codec::{put_bool, put_id, put_value, take_bool, take_id, take_value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -261,7 +261,15 @@ macro_rules! option_form {
     };
 }
 
-option_form!(Incarnation, Conflict, BTreeMap<PartitionId, CommitStamp>, Arc<super::ReplicaState>);
+option_form!(
+    Incarnation,
+    Conflict,
+    CommitStamp,
+    VectorClock,
+    BTreeMap<PartitionId, CommitStamp>,
+    Arc<super::ReplicaState>,
+    Arc<super::RemoteRead>
+);
 
 impl<T: Form> Form for Arc<T> {
     fn put(&self, out: &mut Vec<u8>) {
@@ -397,8 +405,8 @@ enum_form!(Conflict {
 });
 
 enum_form!(Message {
-    1 => Prepare { name, keys, views },
-    2 => Vote { name, refused },
+    1 => Prepare { name, keys, views, grant },
+    2 => Vote { name, refused, numbers },
     3 => Outcome { name, stamps },
     4 => Acknowledged(name),
     5 => Ask(name),
@@ -407,6 +415,8 @@ enum_form!(Message {
     8 => Want { origin, views },
     9 => Relayed { origin, updates },
     10 => Fencing(message),
+    11 => Look { id, key, fit },
+    12 => Looked { id, key, read, is_behind },
 });
 
 enum_form!(Fencing {
@@ -430,10 +440,12 @@ enum_form!(Record {
     5 => Decided { decisions },
     6 => Admitted(site),
     7 => Started(boot),
-    8 => Locked { name, keys },
+    8 => Locked { name, keys, numbers },
     9 => Released { name, stamps },
     10 => Committed { id, name, resolvers, update },
     11 => Applied { update },
     12 => Settled(name),
     13 => Progress { acknowledged, stable },
+    14 => Followed { clocks },
+    15 => Nulled { update },
 });

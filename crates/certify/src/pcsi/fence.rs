@@ -74,6 +74,11 @@ impl Incarnation {
         (self.0 as u64) << NUMBER_BITS
     }
 
+    /// The incarnation to which a number belongs.
+    pub(super) fn of(number: u64) -> Incarnation {
+        Incarnation((number >> NUMBER_BITS).min(u64::from(u8::MAX)) as u8)
+    }
+
     /// The last number of this incarnation.
     pub(super) const fn last(self) -> u64 {
         self.base() | ((1 << NUMBER_BITS) - 1)
@@ -561,7 +566,8 @@ impl Pcsi {
         let stamps = decision.updates.iter().map(|update| (update.name, &update.stamps)).collect();
         self.resolver.release_site(site, &stamps, &self.options.sites);
         let sequence = decision.candidate.incarnation.base();
-        self.resolver.forget_unapplied(CommitStamp { site, sequence });
+        self.resolver.forget_unapplied(site);
+        self.grants.withdraw_site(site, decision);
         let is_missing = |update: &&Arc<Update>| {
             update.stamps.keys().any(|of| self.replicas.contains_key(of)) && !self.has_applied(update)
         };
@@ -572,7 +578,7 @@ impl Pcsi {
                 let stamp = update.stamps[&partition];
                 let is_expected = |view: &super::VectorClock| !view.sees(stamp);
                 if self.view(partition).is_some_and(is_expected) {
-                    self.resolver.expect(key, stamp);
+                    self.resolver.expect(key, stamp, site);
                 }
             }
         }
@@ -589,10 +595,11 @@ impl Pcsi {
         let incarnation = self.fences.incarnation_of(site);
         let remaining = || incoming.waiting().filter(|update| update.name.incarnation < incarnation);
         for (of, replica) in &mut self.replicas {
-            if !self.options.sites.sites(*of).contains(&site) {
+            if !self.options.sites.may_number(site, *of) {
                 continue;
             }
             let stamps = remaining().filter_map(|update| update.stamps.get(of));
+            let stamps = stamps.filter(|stamp| !stamp.is_granted());
             let next = stamps.filter(|stamp| !replica.view.sees(**stamp)).map(|stamp| stamp.sequence).min();
             let sequence = match next {
                 Some(next) => next - 1,

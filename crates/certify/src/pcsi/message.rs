@@ -4,6 +4,7 @@
 
 use super::fence::{Ballot, Candidate, Decision, Incarnation};
 use super::join::{Installed, ReplicaState};
+use super::remote::{Fit, RemoteRead};
 use super::{CommitStamp, VectorClock};
 use crate::Conflict;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +23,11 @@ pub struct TransactionName {
 
 /// A committed transaction. It has these guarantees:
 ///
-/// 1. Each stamp is of the transaction's origin, which has a replica of the stamp's partition.
+/// 1. Each stamp is of the transaction's origin or granted. Its site has a replica of the stamp's partition,
+///    or sites have ghosts ([`super::RemoteAccess`]).
 /// 2. There is a stamp for the partition of each key that is written.
-/// 3. Its number, and the sequences of its stamps, are among the numbers of its name's incarnation.
+/// 3. Its number, and the sequences of its stamps that are not granted, are among the numbers of its name's
+///    incarnation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
     pub name: TransactionName,
@@ -63,10 +66,16 @@ pub struct Letter {
 /// A message from one site to another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// To a resolver: may this transaction write these keys, with this snapshot?
-    Prepare { name: TransactionName, keys: Vec<Key>, views: BTreeMap<PartitionId, VectorClock> },
-    /// The resolver refuses, or has locked all keys.
-    Vote { name: TransactionName, refused: Option<Conflict> },
+    /// To a resolver: may this transaction write these keys, with this snapshot? If it may, the resolver
+    /// gives it numbers in the partitions `grant`.
+    Prepare {
+        name: TransactionName,
+        keys: Vec<Key>,
+        views: BTreeMap<PartitionId, VectorClock>,
+        grant: BTreeSet<PartitionId>,
+    },
+    /// The resolver refuses, or has locked all keys and granted these numbers.
+    Vote { name: TransactionName, refused: Option<Conflict>, numbers: BTreeMap<PartitionId, u64> },
     /// To a resolver: the transaction has committed with these stamps, or never will.
     Outcome { name: TransactionName, stamps: Option<BTreeMap<PartitionId, CommitStamp>> },
     /// The resolver knows that the transaction has committed.
@@ -91,6 +100,10 @@ pub enum Message {
     Want { origin: NodeId, views: BTreeMap<PartitionId, VectorClock> },
     /// Updates of a third site that the receiver asked for. It may apply them in this order.
     Relayed { origin: NodeId, updates: Vec<Arc<Update>> },
+    /// A transaction of the sender looks at a key of the receiver, in a state that fits.
+    Look { id: RequestId, key: Key, fit: Fit },
+    /// The answer; without a state if none fits. The receiver may ask again if the sender is behind.
+    Looked { id: RequestId, key: Key, read: Option<Arc<RemoteRead>>, is_behind: bool },
     /// See [`Fencing`].
     Fencing(Fencing),
 }
@@ -163,8 +176,8 @@ pub enum Record {
     Admitted(NodeId),
     /// A process of the site has started.
     Started(BootId),
-    /// Its resolver has locked keys.
-    Locked { name: TransactionName, keys: Vec<Key> },
+    /// Its resolver has locked keys, and granted numbers.
+    Locked { name: TransactionName, keys: Vec<Key>, numbers: BTreeMap<PartitionId, u64> },
     /// Its resolver knows an outcome.
     Released { name: TransactionName, stamps: Option<BTreeMap<PartitionId, CommitStamp>> },
     /// A transaction of its own has committed.
@@ -176,4 +189,8 @@ pub enum Record {
     /// Other sites have applied all that concerns them of its updates up to these numbers, and all sites
     /// concerned have these updates of other sites.
     Progress { acknowledged: BTreeMap<NodeId, u64>, stable: BTreeMap<NodeId, BTreeSet<u64>> },
+    /// A transaction that only reads has read this in partitions of other sites.
+    Followed { clocks: BTreeMap<PartitionId, VectorClock> },
+    /// A number that the site has granted belongs to no transaction.
+    Nulled { update: Arc<Update> },
 }

@@ -99,9 +99,20 @@
 //! transaction writes, fewer than [`SiteOptions::sites_to_write_min`] are not fenced. An open transaction
 //! that is older than [`SiteOptions::open_ticks_max`] ticks loses its snapshot.
 //!
-//! **What is not here.** A transaction reads and writes partitions of its own site only: neither remote reads
-//! (note 6) nor updates of remote partitions, by advance sequence numbers or ghost replicas (sections III-D
-//! and V), are there. Also missing:
+//! **Partitions of other sites.** Where the [`SiteMap`] has a [`RemoteAccess`], a transaction may use each
+//! partition at each site. It reads at a site that has the partition, in a state that fits its snapshot
+//! (`remote.rs`, note 6). Its update needs a number in the partition:
+//!
+//! - *Grants* (section V): a resolver that has the partition gives the number with its vote, in advance of
+//!   the commit. The partition's vectors have entries of its own sites only. A number whose transaction never
+//!   commits becomes a null update. The paper's escrow is not there, because it lets updates wait for each
+//!   other for ever; `grant.rs` has the proof, and the way around it.
+//! - *Ghosts* (section III-D): the site has numbers of its own in the partition, as if it had a replica
+//!   without data. The partition's vectors grow with the number of sites that update it.
+//!
+//! In both cases the site sends the update to the sites that have the partition, as any other update.
+//!
+//! **What is not here.**
 //!
 //! - Checkpoints of the log.
 //! - A state that is larger than a record of the log may be: a site without a log takes its whole state as
@@ -114,23 +125,15 @@
 //!
 //! Expiry (note 12) is the caller's: an entry has its deadline, a procedure compares that with its own time,
 //! and the resolver's site has a transaction remove what [`Pcsi::expired`] finds.
-//!
-//! A warning about section V. A transaction gets its advance number before it commits, and its number in a
-//! local partition when it commits. Let `t` at site 2 get number 200 of partition `p`, and `u` at site 3
-//! number 300; `u` commits, and a local transaction `x` at site 2 reads a local write of `u` and commits with
-//! number 6 of partition `q`; then `t` commits with number 7 of `q`. A site with both `p` and `q` must apply
-//! `u` after `t` (200 before 300), `x` after `u`, and `t` after `x` (6 before 7): none of them is ever
-//! applied. The total order of Algorithm 2 is one of advance numbers, and does not prevent this. It is not
-//! enough to reserve the local numbers of `t` before its first advance number: the cycle may go through the
-//! advance numbers of two partitions. An update must be visible at no site, its own included, before all
-//! lower advance numbers are.
 
 mod clock;
 mod codec;
 mod fence;
+mod grant;
 mod join;
 mod message;
 mod propagation;
+mod remote;
 mod replica;
 mod requests;
 mod resolver;
@@ -144,12 +147,15 @@ pub use codec::describe;
 pub use fence::{Ballot, Candidate, Decision, FenceAnswer, FenceStatus, Incarnation};
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
+pub use remote::{Fit, RemoteRead};
 pub use status::PeerStatus;
 
 use crate::{Answer, Conflict, WriteSet};
 use fence::Fences;
+use grant::Grants;
 use join::Phase;
 use propagation::{Incoming, Outgoing};
+use remote::{Pending, RemoteReads};
 use replica::Replica;
 use requests::Requests;
 use resolver::Resolver;
@@ -161,6 +167,22 @@ use txn::tx::Read;
 use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId, Space};
 use witness::Witnesses;
 
+/// How a site's transactions use partitions that the site does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RemoteAccess {
+    /// They do not.
+    #[default]
+    Refused,
+    /// They read at other sites. Their updates have numbers of their own site there, as if the site had a
+    /// replica without data (section III-D).
+    Ghosts,
+    /// They read at other sites. A site that has the partition numbers their updates there (`grant.rs`).
+    Grants,
+}
+
+/// A view of each partition.
+type Views = BTreeMap<PartitionId, VectorClock>;
+
 /// The sites of each partition.
 #[derive(Clone, Debug)]
 pub struct SiteMap {
@@ -169,13 +191,29 @@ pub struct SiteMap {
     resolvers: Vec<Vec<NodeId>>,
     /// Whether the last partition is that of what the store itself keeps.
     has_system: bool,
+    remote_access: RemoteAccess,
 }
 
 impl SiteMap {
     /// The sites of each partition, by its number; `None` unless there are partitions, and each has a site.
     pub fn new(replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
         let has_sites = !replicas.is_empty() && replicas.iter().all(|sites| !sites.is_empty());
-        has_sites.then(|| SiteMap { resolvers: replicas.clone(), replicas, has_system: false })
+        has_sites.then(|| SiteMap {
+            resolvers: replicas.clone(),
+            replicas,
+            has_system: false,
+            remote_access: RemoteAccess::Refused,
+        })
+    }
+
+    /// The same, where transactions may use all partitions at each site that has one.
+    pub fn with_remote_access(self, remote_access: RemoteAccess) -> SiteMap {
+        SiteMap { remote_access, ..self }
+    }
+
+    /// Whether transactions read and write partitions that their sites do not have.
+    pub fn has_remote_access(&self) -> bool {
+        self.remote_access != RemoteAccess::Refused
     }
 
     /// The same, where only these sites resolve conflicts in a partition; `None` unless they have it.
@@ -223,10 +261,28 @@ impl SiteMap {
         sites[(key.hash64() % sites.len() as u64) as usize]
     }
 
-    /// The other sites that have a partition of this site.
+    /// The other sites that may get updates of this site.
     pub fn peers_of(&self, site: NodeId) -> BTreeSet<NodeId> {
-        let sites = self.partitions_of(site).flat_map(|partition| self.sites(partition));
-        sites.copied().filter(|&peer| peer != site).collect()
+        let own = self.partitions_of(site).flat_map(|partition| self.sites(partition));
+        let own: BTreeSet<NodeId> = own.copied().collect();
+        let all = if self.has_remote_access() && !own.is_empty() { self.all_sites() } else { own };
+        all.into_iter().filter(|&peer| peer != site).collect()
+    }
+
+    /// Whether all sites that have a partition have this one.
+    pub(super) fn is_everywhere(&self, partition: PartitionId) -> bool {
+        let having: BTreeSet<NodeId> = self.sites(partition).iter().copied().collect();
+        self.all_sites() == having
+    }
+
+    /// Whether sites number updates of others.
+    pub(super) fn has_grants(&self) -> bool {
+        self.remote_access == RemoteAccess::Grants
+    }
+
+    /// Whether a site numbers its own updates of a partition.
+    pub(super) fn may_number(&self, site: NodeId, partition: PartitionId) -> bool {
+        self.remote_access == RemoteAccess::Ghosts || self.sites(partition).contains(&site)
     }
 
     /// All sites that have a partition.
@@ -294,10 +350,18 @@ pub struct SiteEffects {
 /// A transaction that has begun.
 #[derive(Clone, Debug)]
 struct Open {
+    /// Those of this site's partitions, and of the remote partitions that the transaction has read.
     views: BTreeMap<PartitionId, VectorClock>,
-    depends: BTreeMap<PartitionId, BTreeMap<PartitionId, VectorClock>>,
+    depends: PartitionDependencies,
     since_tick: u64,
+    has_read: bool,
+    /// Where the transaction reads the remote partitions of `views`.
+    holders: BTreeMap<PartitionId, (NodeId, Incarnation)>,
+    pending: Option<Pending>,
 }
+
+/// The dependency view of each partition.
+type PartitionDependencies = BTreeMap<PartitionId, BTreeMap<PartitionId, VectorClock>>;
 
 /// A transaction that waits for votes.
 #[derive(Debug)]
@@ -307,6 +371,8 @@ struct Committing {
     writes: BTreeMap<Key, Option<Entry>>,
     resolvers: BTreeSet<NodeId>,
     awaited: BTreeSet<NodeId>,
+    /// The numbers in partitions that this site does not have.
+    granted: BTreeMap<PartitionId, CommitStamp>,
     since_tick: u64,
 }
 
@@ -334,6 +400,10 @@ pub struct Pcsi {
     last_number: u64,
     ticks: u64,
     replicas: BTreeMap<PartitionId, Replica>,
+    /// The last number of this site in each partition that it does not have.
+    ghosts: BTreeMap<PartitionId, u64>,
+    remote: RemoteReads,
+    grants: Grants,
     open: BTreeMap<RequestId, Open>,
     committing: BTreeMap<TransactionName, Committing>,
     unsettled: BTreeMap<TransactionName, Unsettled>,
@@ -372,6 +442,9 @@ impl Pcsi {
             last_number: 0,
             ticks: 0,
             replicas: partitions.map(|partition| (partition, Replica::default())).collect(),
+            ghosts: BTreeMap::new(),
+            remote: RemoteReads::default(),
+            grants: Grants::default(),
             open: BTreeMap::new(),
             committing: BTreeMap::new(),
             unsettled: BTreeMap::new(),
@@ -410,14 +483,17 @@ impl Pcsi {
             }
             Record::Admitted(site) => self.keep_admitted(*site),
             Record::Started(boot) => self.boot = *boot,
-            Record::Locked { name, keys } => {
+            Record::Locked { name, keys, numbers } => {
                 if !is_active(Mutant::ForgetPrepared) {
                     self.resolver.lock(*name, keys, 0);
                 }
+                self.keep_grants(*name, numbers);
             }
             Record::Released { name, stamps } => {
                 self.resolver.release(*name, stamps.as_ref(), &self.options.sites);
+                self.grants.settle(*name, self.options.me, stamps.as_ref());
             }
+            Record::Nulled { update } => self.keep_null(update),
             Record::Committed { id, name, resolvers, update } => {
                 if !is_active(Mutant::ForgetRequests) {
                     self.requests.committed(*id, update.number, self.options.session_horizon);
@@ -426,6 +502,7 @@ impl Pcsi {
                     self.witnesses.committed(update, &self.fences.excluded, &self.options);
                 }
                 self.apply(update);
+                self.follow_own(update);
                 self.retain(update);
                 if !is_active(Mutant::ForgetDecision) {
                     let unsettled = Unsettled { stamps: update.stamps.clone(), resolvers: resolvers.clone() };
@@ -443,6 +520,7 @@ impl Pcsi {
                 self.unsettled.remove(name);
             }
             Record::Progress { acknowledged, stable } => self.recall_progress(acknowledged, stable),
+            Record::Followed { clocks } => drop(self.follow(clocks)),
         }
     }
 
@@ -459,23 +537,32 @@ impl Pcsi {
         if self.open.len() + self.committing.len() >= self.options.open_max || !self.is_open() {
             return effects.answers.push((id, Answer::Unavailable));
         }
-        let replicas = self.replicas.iter();
-        let views = replicas.clone().map(|(&partition, replica)| (partition, replica.view.clone())).collect();
-        let depends = replicas.map(|(&partition, replica)| (partition, replica.depends.clone())).collect();
-        let open = Open { views, depends, since_tick: self.ticks };
+        let (views, depends) = self.snapshot();
+        let holders = BTreeMap::new();
+        let open = Open { views, depends, since_tick: self.ticks, has_read: false, holders, pending: None };
         self.open.insert(id, open);
         effects.answers.push((id, Answer::Begun));
     }
 
-    /// The value of a key in a transaction's snapshot. A client is told when all records so far are durable.
+    /// The present views and dependency views of this site's partitions.
+    fn snapshot(&self) -> (BTreeMap<PartitionId, VectorClock>, PartitionDependencies) {
+        let replicas = self.replicas.iter();
+        let views = replicas.clone().map(|(&partition, replica)| (partition, replica.view.clone())).collect();
+        let depends = replicas.map(|(&partition, replica)| (partition, replica.depends.clone())).collect();
+        (views, depends)
+    }
+
+    /// What a key has in a transaction's snapshot. A client is told when the records up to now are durable.
+    /// For keys of other partitions there is [`Pcsi::look_remote`].
     ///
     /// # Errors
     /// The snapshot is gone ([`Answer::Conflict`]), or this site has no replica of the key's partition
     /// ([`Answer::Refused`]).
-    pub fn look(&self, id: RequestId, key: &Key) -> Result<Read, Answer> {
+    pub fn look(&mut self, id: RequestId, key: &Key) -> Result<Read, Answer> {
         let partition = self.options.sites.partition_of(key);
         let replica = self.replicas.get(&partition).ok_or(NOT_HERE)?;
-        let open = self.open.get(&id).ok_or(Answer::Conflict(Conflict::Snapshot))?;
+        let open = self.open.get_mut(&id).ok_or(Answer::Conflict(Conflict::Snapshot))?;
+        open.has_read = true;
         Ok(replica.version(key, &open.views[&partition]).map_or_else(Read::default, read_of))
     }
 
@@ -500,16 +587,28 @@ impl Pcsi {
                 _ => effects.answers.push((id, answer)),
             };
         }
+        if self.open.get(&id).and_then(|open| open.pending.as_ref()).is_some_and(Pending::is_commit) {
+            return;
+        }
         let Some(open) = self.open.remove(&id) else {
             return effects.answers.push((id, Answer::Conflict(Conflict::Snapshot)));
         };
         if writes.is_empty() {
+            self.end_reads(&open, effects);
             return effects.answers.push((id, Answer::Committed));
         }
         let sites = Arc::clone(&self.options.sites);
-        let is_here = |key: &Key| self.replicas.contains_key(&sites.partition_of(key));
+        let is_here = |key: &Key| sites.has_remote_access() || self.has_partition_of(key);
         if writes.clears || !writes.records.keys().all(is_here) {
             return effects.answers.push((id, NOT_HERE));
+        }
+        let is_unread = |key: &&Key| !open.views.contains_key(&sites.partition_of(key));
+        if let Some(key) = writes.records.keys().find(is_unread).cloned() {
+            self.open.insert(id, open);
+            return self.read_before_commit(id, key, writes, effects);
+        }
+        if !self.has_all_holders(&open) {
+            return effects.answers.push((id, Answer::Conflict(Conflict::Snapshot)));
         }
         let is_away = |key: &Key| !self.fences.is_here(sites.resolver_of(key));
         let is_out_of_reach =
@@ -530,22 +629,13 @@ impl Pcsi {
             boot: self.boot,
             number: self.last_number,
         };
-        let mut keys: BTreeMap<NodeId, Vec<Key>> = BTreeMap::new();
-        for key in writes.records.keys() {
-            keys.entry(sites.resolver_of(key)).or_default().push(key.clone());
-        }
-        let resolvers: BTreeSet<NodeId> = keys.keys().copied().collect();
-        let partitions: BTreeSet<PartitionId> =
-            writes.records.keys().map(|key| sites.partition_of(key)).collect();
-        let views: BTreeMap<PartitionId, VectorClock> =
-            partitions.iter().map(|partition| (*partition, open.views[partition].clone())).collect();
-        for (resolver, keys) in keys {
-            self.send(resolver, Message::Prepare { name, keys, views: views.clone() }, effects);
-        }
-        let awaited = resolvers.clone();
+        let resolvers: BTreeSet<NodeId> = writes.records.keys().map(|key| sites.resolver_of(key)).collect();
+        let (awaited, granted) = (resolvers.clone(), BTreeMap::new());
         let writes = writes.records;
-        let committing = Committing { id, open, writes, resolvers, awaited, since_tick: self.ticks };
+        let committing = Committing { id, open, writes, resolvers, awaited, granted, since_tick: self.ticks };
+        let questions = self.questions(name, &committing);
         self.committing.insert(name, committing);
+        questions.into_iter().for_each(|(resolver, question)| self.send(resolver, question, effects));
         self.handle_own(effects);
     }
 
@@ -593,7 +683,9 @@ impl Pcsi {
         }
         self.ticks += 1;
         let (ticks, open_ticks_max) = (self.ticks, self.options.open_ticks_max);
-        self.open.retain(|_, open| ticks - open.since_tick <= open_ticks_max);
+        let is_old = |_: &RequestId, open: &mut Open| ticks - open.since_tick > open_ticks_max;
+        let too_old = self.open.extract_if(.., is_old).filter(|(_, open)| open.pending.is_some());
+        effects.answers.extend(too_old.map(|(id, _)| (id, Answer::Conflict(Conflict::Snapshot))));
         let is_late = |committing: &Committing| ticks - committing.since_tick > self.options.vote_ticks_max;
         let late = self.committing.iter().filter(|(_, committing)| is_late(committing));
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
@@ -605,6 +697,7 @@ impl Pcsi {
         }
         if ticks.is_multiple_of(self.options.propagation_ticks) && !self.is_joining() {
             self.log_progress(effects);
+            self.tick_remote(effects);
             self.bury();
             self.ask_for_updates(effects);
             let quarter = self.options.silent_ticks_max / 4 / self.options.propagation_ticks;
@@ -612,6 +705,9 @@ impl Pcsi {
             if is_heartbeat {
                 self.tell_excluded(effects);
                 self.prepare_again(quarter * self.options.propagation_ticks, effects);
+            }
+            if self.is_open() {
+                self.fill_void(effects);
             }
             if matches!(self.phase, Phase::Open) {
                 let batches = self.outgoing.batches(is_heartbeat, ticks, &self.options);
@@ -643,6 +739,7 @@ impl Pcsi {
             (!self.open.is_empty() || !self.committing.is_empty(), "transactions are open"),
             (!self.unsettled.is_empty(), "resolvers do not know outcomes"),
             (!self.resolver.is_free(), "its resolver has locks"),
+            (!self.grants.is_empty(), "numbers that it has granted are not counted"),
             (self.outgoing.len() > 0, "other sites lack its updates"),
             (!self.witnesses.is_empty(), "too few sites have its updates"),
             (self.incoming.values().any(|incoming| !incoming.is_empty()), "updates wait, or are held"),
@@ -746,18 +843,16 @@ impl Pcsi {
     fn handle(&mut self, from: NodeId, message: Message, effects: &mut SiteEffects) {
         match message {
             Message::Prepare { .. } if !self.is_open() => {}
-            Message::Prepare { name, keys, views } => {
-                let refused = self.refuses(name, &keys, &views);
-                let is_locked = self.resolver.has_lock(name);
-                if refused.is_none() && !is_locked && !is_active(Mutant::UnlockAtVote) {
-                    self.resolver.lock(name, &keys, self.ticks);
-                    effects.records.push(Record::Locked { name, keys });
-                }
-                self.send(from, Message::Vote { name, refused }, effects);
+            Message::Prepare { name, keys, views, grant } => {
+                self.vote(from, (name, keys), &views, &grant, effects);
             }
-            Message::Vote { name, refused } => self.count_vote(from, name, refused, effects),
+            Message::Vote { name, refused, numbers } => {
+                self.take_grants(from, name, numbers);
+                self.count_vote(from, name, refused, effects);
+            }
             Message::Outcome { name, stamps } => {
                 if self.resolver.release(name, stamps.as_ref(), &self.options.sites) {
+                    self.grants.settle(name, self.options.me, stamps.as_ref());
                     effects.records.push(Record::Released { name, stamps: stamps.clone() });
                 }
                 if stamps.is_some() {
@@ -788,6 +883,10 @@ impl Pcsi {
             }
             Message::Want { origin, views } => self.relay(from, origin, views, effects),
             Message::Relayed { origin, updates } => self.accept_relayed(origin, updates, effects),
+            Message::Look { id, key, fit } => self.answer_look(from, id, key, &fit, effects),
+            Message::Looked { id, key, read, is_behind } => {
+                self.finish_look(from, (id, key), read, is_behind, effects);
+            }
             Message::Fencing(_) => {}
         }
     }
@@ -813,17 +912,24 @@ impl Pcsi {
     fn prepare_again(&mut self, ticks: u64, effects: &mut SiteEffects) {
         let now = self.ticks;
         let late = self.committing.iter().filter(|(_, committing)| now - committing.since_tick > ticks);
-        let mut questions = Vec::new();
-        for (&name, Committing { open, writes, awaited, .. }) in late {
-            for &resolver in awaited {
-                let is_asked = |key: &&Key| self.options.sites.resolver_of(key) == resolver;
-                let keys: Vec<Key> = writes.keys().filter(is_asked).cloned().collect();
-                let of = |key: &Key| self.options.sites.partition_of(key);
-                let views = writes.keys().map(|key| (of(key), open.views[&of(key)].clone())).collect();
-                questions.push((resolver, Message::Prepare { name, keys, views }));
-            }
-        }
+        let questions: Vec<(NodeId, Message)> =
+            late.flat_map(|(&name, committing)| self.questions(name, committing)).collect();
         questions.into_iter().for_each(|(resolver, question)| self.send(resolver, question, effects));
+    }
+
+    /// The questions to the resolvers whose votes a transaction of this site waits for.
+    fn questions(&self, name: TransactionName, committing: &Committing) -> Vec<(NodeId, Message)> {
+        let Committing { open, writes, awaited, .. } = committing;
+        let sites = &self.options.sites;
+        let of = |key: &Key| sites.partition_of(key);
+        let views: Views = writes.keys().map(|key| (of(key), open.views[&of(key)].clone())).collect();
+        let written: BTreeSet<&Key> = writes.keys().collect();
+        let question = |&resolver: &NodeId| {
+            let keys = writes.keys().filter(|key| sites.resolver_of(key) == resolver).cloned().collect();
+            let grant = self.granted_by(resolver, &written);
+            (resolver, Message::Prepare { name, keys, views: views.clone(), grant })
+        };
+        awaited.iter().map(question).collect()
     }
 
     fn abort(&mut self, name: TransactionName, answer: Answer, effects: &mut SiteEffects) {
@@ -837,15 +943,13 @@ impl Pcsi {
     /// All resolvers have said yes: one step, and one record.
     fn decide_commit(&mut self, name: TransactionName, effects: &mut SiteEffects) {
         let Some(committing) = self.committing.remove(&name) else { return };
-        let Committing { id, open, writes, resolvers, .. } = committing;
-        let me = self.options.me;
+        let Committing { id, open, writes, resolvers, granted, .. } = committing;
         let written: BTreeSet<PartitionId> =
             writes.keys().map(|key| self.options.sites.partition_of(key)).collect();
-        let next = |partition| CommitStamp { site: me, sequence: self.replicas[&partition].view.at(me) + 1 };
-        let stamps = written.into_iter().map(|partition| (partition, next(partition))).collect();
-        // A session's earlier transactions may have read other partitions than this one.
-        let mut depends = open.views;
-        for (&of, clock) in open.depends.values().flatten() {
+        let stamp = |of| (of, granted.get(&of).copied().unwrap_or_else(|| self.next_stamp(of)));
+        let stamps = written.into_iter().map(stamp).collect();
+        let mut depends = open.dependencies();
+        for (&of, clock) in &self.remote.followed {
             clock::merge_into(&mut depends, of, clock);
         }
         if is_active(Mutant::DropDependencies) {
@@ -856,6 +960,7 @@ impl Pcsi {
         let update = Arc::new(Update { name, number, stamps, depends, writes });
         self.witnesses.committed(&update, &self.fences.excluded, &self.options);
         self.apply(&update);
+        self.follow_own(&update);
         self.retain(&update);
         let outcome = Message::Outcome { name, stamps: Some(update.stamps.clone()) };
         for &resolver in &resolvers {
@@ -865,6 +970,32 @@ impl Pcsi {
         self.unsettled.insert(name, unsettled);
         effects.records.push(Record::Committed { id, name, resolvers, update });
         self.tell_committed(number, id, Answer::Committed, effects);
+    }
+}
+
+impl Pcsi {
+    /// The next number of this site in a partition.
+    fn next_stamp(&self, partition: PartitionId) -> CommitStamp {
+        let me = self.options.me;
+        let last = match self.replicas.get(&partition) {
+            Some(replica) => replica.view.at(me),
+            None => self.ghosts.get(&partition).copied().unwrap_or_default().max(self.incarnation.base()),
+        };
+        CommitStamp { site: me, sequence: last + 1 }
+    }
+
+    /// A transaction of this site has committed: later ones follow what it has read and written elsewhere.
+    fn follow_own(&mut self, update: &Update) {
+        let mut clocks = update.depends.clone();
+        for (&of, &stamp) in &update.stamps {
+            clocks.entry(of).or_default().count(stamp);
+            if !self.replicas.contains_key(&of) && !stamp.is_granted() {
+                self.ghosts.insert(of, stamp.sequence);
+            }
+        }
+        if !is_active(Mutant::ForgetFollowed) {
+            self.follow(&clocks);
+        }
     }
 }
 

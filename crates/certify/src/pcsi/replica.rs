@@ -1,11 +1,12 @@
 //! A replica of a partition: its view, its dependency view, and versions of items.
 
 use super::codec::{Form, Input};
-use super::{CommitStamp, Pcsi, SiteMap, Update, VectorClock, clock};
+use super::remote::RemoteReads;
+use super::{CommitStamp, Open, Pcsi, SiteMap, Update, VectorClock, clock};
 use crate::counts::{KeyCounts, expires};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::mutant::{Mutant, is_active};
-use txn::{Entry, Key, PartitionId};
+use txn::{Entry, Key, PartitionId, RequestId};
 
 /// See the module's head.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +44,22 @@ impl Replica {
     /// A key's version in a view.
     pub(super) fn version(&self, key: &Key, view: &VectorClock) -> Option<&(CommitStamp, Option<Entry>)> {
         self.versions.get(key)?.iter().rev().find(|(stamp, _)| view.sees(*stamp))
+    }
+
+    /// A key's version in a view that the replica's own view covers, if the replica knows it. It may have
+    /// removed earlier versions unless the view is among those for which it keeps them.
+    pub(super) fn version_in(
+        &self,
+        key: &Key,
+        view: &VectorClock,
+        is_kept: bool,
+    ) -> Option<Option<&(CommitStamp, Option<Entry>)>> {
+        let is_known = is_kept
+            || match self.newest(key) {
+                Some(stamp) => view.sees(stamp),
+                None => view.covers(&self.forgotten),
+            };
+        is_known.then(|| self.version(key, view))
     }
 
     /// A key's newest version.
@@ -133,7 +150,7 @@ impl Replica {
             views.iter().all(|view| view.sees(stamp)) || is_active(Mutant::BuryUnderSnapshots);
         if is_everywhere {
             self.versions.remove(key);
-            self.forgotten.count(stamp);
+            self.forgotten.count_among(stamp, &self.view);
         }
         is_everywhere
     }
@@ -168,8 +185,11 @@ impl Update {
     pub(super) fn keeps_guarantees(&self, sites: &SiteMap) -> bool {
         let Update { name, number, stamps, writes, .. } = self;
         let is_own = |(&of, stamp): (&PartitionId, &CommitStamp)| {
+            if stamp.is_granted() {
+                return sites.has_grants() && sites.sites(of).contains(&stamp.site);
+            }
             stamp.site == name.origin
-                && sites.sites(of).contains(&stamp.site)
+                && sites.may_number(stamp.site, of)
                 && name.incarnation.has(stamp.sequence)
         };
         name.incarnation.has(*number)
@@ -182,7 +202,7 @@ impl Update {
     /// several others may have applied the update in some of them.
     pub(super) fn may_follow<'a>(&self, view: impl Fn(PartitionId) -> Option<&'a VectorClock>) -> bool {
         let is_next = |(&of, stamp): (&PartitionId, &CommitStamp)| {
-            view(of).is_none_or(|view| view.at(stamp.site) + 1 >= stamp.sequence)
+            stamp.is_granted() || view(of).is_none_or(|view| view.at(stamp.site) + 1 >= stamp.sequence)
         };
         let is_covered =
             |(&of, clock): (&PartitionId, &VectorClock)| view(of).is_none_or(|view| view.covers(clock));
@@ -195,6 +215,17 @@ impl Update {
     pub(super) fn is_counted<'a>(&self, view: impl Fn(PartitionId) -> Option<&'a VectorClock>) -> bool {
         self.stamps.iter().all(|(&of, &stamp)| view(of).is_none_or(|view| view.sees(stamp)))
     }
+}
+
+/// The views in which transactions read a partition: those of this site's open transactions, and the states
+/// that other sites may read. A transaction that waits for votes reads no more.
+fn read_views<'a>(
+    open: &'a BTreeMap<RequestId, Open>,
+    remote: &'a RemoteReads,
+    partition: PartitionId,
+) -> Vec<&'a VectorClock> {
+    let own = open.values().filter_map(|open| open.views.get(&partition));
+    own.chain(remote.views(partition)).collect()
 }
 
 impl Pcsi {
@@ -219,14 +250,15 @@ impl Pcsi {
             }
             applied += 1;
             replica.view.count(*stamp);
+            if stamp.site == self.options.me {
+                self.grants.applied(*partition, *stamp);
+            }
             let others = update.depends.iter().filter(|(of, _)| *of != partition);
             others.for_each(|(&of, clock)| clock::merge_into(&mut replica.depends, of, clock));
             for (&of, &stamp) in update.stamps.iter().filter(|(of, _)| *of != partition) {
                 replica.depends.entry(of).or_default().count(stamp);
             }
-            // The views of open transactions; a transaction that waits for votes reads no more.
-            let views: Vec<&VectorClock> =
-                self.open.values().filter_map(|open| open.views.get(partition)).collect();
+            let views = read_views(&self.open, &self.remote, *partition);
             if is_active(Mutant::ApplyOnePartition) && stamp.site != self.options.me && applied > 1 {
                 continue;
             }
@@ -252,19 +284,16 @@ impl Pcsi {
 
     /// Removes the versions that no open transaction reads and no resolver needs, and such tombstones.
     pub(super) fn bury(&mut self) {
-        let open = &self.open;
+        let (open, remote) = (&self.open, &self.remote);
         for (partition, replica) in &mut self.replicas {
-            let views: Vec<&VectorClock> =
-                open.values().filter_map(|open| open.views.get(partition)).collect();
-            replica.prune(&views);
+            replica.prune(&read_views(open, remote, *partition));
         }
         let replicas = &mut self.replicas;
         // Tombstones are in the order of their partitions, and each partition's views are the same for all.
         let mut views: (Option<PartitionId>, Vec<&VectorClock>) = (None, Vec::new());
         self.tombstones.retain(|(partition, key, stamp)| {
             if views.0 != Some(*partition) {
-                let of = open.values().filter_map(|open| open.views.get(partition));
-                views = (Some(*partition), of.collect());
+                views = (Some(*partition), read_views(open, remote, *partition));
             }
             replicas.get_mut(partition).is_some_and(|replica| !replica.bury(key, *stamp, &views.1))
         });

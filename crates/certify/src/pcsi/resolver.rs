@@ -19,8 +19,9 @@ pub(super) struct Resolver {
     locked: BTreeMap<Key, TransactionName>,
     locks: BTreeMap<TransactionName, Lock>,
     /// The committed versions of each item that this site has not applied yet. The replica knows the others.
-    /// No set is empty. A snapshot that contains the newest version contains all of them.
-    unapplied: BTreeMap<Key, BTreeSet<CommitStamp>>,
+    /// Each has its transaction's site. No map is empty. A snapshot that contains the newest version contains
+    /// all of them.
+    unapplied: BTreeMap<Key, BTreeMap<CommitStamp, NodeId>>,
 }
 
 impl Resolver {
@@ -47,7 +48,7 @@ impl Resolver {
         for key in lock.keys {
             self.locked.remove(&key);
             if let Some(&stamp) = stamps.and_then(|stamps| stamps.get(&sites.partition_of(&key))) {
-                self.unapplied.entry(key).or_default().insert(stamp);
+                self.unapplied.entry(key).or_default().insert(stamp, name.origin);
             }
         }
         true
@@ -67,17 +68,17 @@ impl Resolver {
         }
     }
 
-    /// No version up to this stamp is still to come, except those that are named later.
-    pub fn forget_unapplied(&mut self, up_to: CommitStamp) {
+    /// No version of a site is still to come, except those that are named later.
+    pub fn forget_unapplied(&mut self, site: NodeId) {
         self.unapplied.retain(|_, stamps| {
-            stamps.retain(|stamp| stamp.site != up_to.site || stamp.sequence > up_to.sequence);
+            stamps.retain(|_, origin| *origin != site);
             !stamps.is_empty()
         });
     }
 
-    /// A committed version that this site has yet to apply.
-    pub fn expect(&mut self, key: &Key, stamp: CommitStamp) {
-        self.unapplied.entry(key.clone()).or_default().insert(stamp);
+    /// A committed version of a site that this site has yet to apply.
+    pub fn expect(&mut self, key: &Key, stamp: CommitStamp, origin: NodeId) {
+        self.unapplied.entry(key.clone()).or_default().insert(stamp, origin);
     }
 
     /// This site has applied a version.
@@ -102,7 +103,7 @@ impl Resolver {
 
     /// The number of versions that this site has not applied yet.
     pub fn unapplied_len(&self) -> usize {
-        self.unapplied.values().map(BTreeSet::len).sum()
+        self.unapplied.values().map(BTreeMap::len).sum()
     }
 }
 
@@ -126,7 +127,7 @@ impl Pcsi {
                 Some(stamp) => view.sees(stamp),
                 None => view.covers(&replica.forgotten) || is_active(Mutant::ForgetTombstones),
             };
-            let mut unapplied = self.resolver.unapplied.get(key).into_iter().flatten();
+            let mut unapplied = self.resolver.unapplied.get(key).into_iter().flat_map(BTreeMap::keys);
             let is_seen = sees_newest && unapplied.all(|&stamp| view.sees(stamp));
             (!is_seen && !is_active(Mutant::SkipConflictCheck)).then(|| Conflict::Key(key.clone()))
         })

@@ -4,8 +4,8 @@ use crate::Conflict;
 use crate::pcsi::codec::{Form, Input};
 use crate::pcsi::replica::Replica;
 use crate::pcsi::{
-    Ballot, Candidate, CommitStamp, Decision, Fencing, Incarnation, Installed, Letter, Message, Record,
-    ReplicaState, SiteMap, TransactionName, Update, VectorClock,
+    Ballot, Candidate, CommitStamp, Decision, Fencing, Fit, Incarnation, Installed, Letter, Message, Record,
+    RemoteRead, ReplicaState, SiteMap, TransactionName, Update, VectorClock,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -19,8 +19,8 @@ const SITES: u64 = 3;
 const PARTITIONS: u64 = 3;
 const SEEDS: u64 = 12;
 /// The kinds of records and of letters.
-const RECORDS: u64 = 13;
-const LETTERS: u64 = 19;
+const RECORDS: u64 = 15;
+const LETTERS: u64 = 21;
 
 /// All sites have all partitions.
 fn sites() -> SiteMap {
@@ -101,6 +101,10 @@ impl Draws {
             draws.stamp(name)
         });
         stamps.into_iter().for_each(|stamp| clock.count(stamp));
+        for number in self.some(|draws| 1 + draws.below(6)) {
+            let sequence = CommitStamp::granted_base(self.incarnation()) + number;
+            clock.count(CommitStamp { site: self.site(), sequence });
+        }
         clock
     }
 
@@ -244,7 +248,10 @@ impl Draws {
             4 => Record::Decided { decisions: self.decisions() },
             5 => Record::Admitted(self.site()),
             6 => Record::Started(BootId(self.number() as u32)),
-            7 => Record::Locked { name: self.name(), keys: self.some(Draws::key) },
+            7 => {
+                let (name, keys) = (self.name(), self.some(Draws::key));
+                Record::Locked { name, keys, numbers: self.numbers() }
+            }
             8 => Record::Released { name: self.name(), stamps: self.outcome() },
             9 => {
                 let update = self.update();
@@ -252,6 +259,8 @@ impl Draws {
             }
             10 => Record::Applied { update: self.update() },
             11 => Record::Settled(self.name()),
+            12 => Record::Followed { clocks: self.views() },
+            13 => Record::Nulled { update: self.update() },
             _ => {
                 let stable = |draws: &mut Draws| (draws.site(), draws.some(Draws::number));
                 let stable = self.some(stable).into_iter();
@@ -263,10 +272,14 @@ impl Draws {
 
     fn letter(&mut self, kind: u64) -> Letter {
         let message = match kind {
-            0 => Message::Prepare { name: self.name(), keys: self.some(Draws::key), views: self.views() },
+            0 => {
+                let (name, keys, views) = (self.name(), self.some(Draws::key), self.views());
+                let grant = self.some(Draws::partition).into_iter().collect();
+                Message::Prepare { name, keys, views, grant }
+            }
             1 => {
                 let refused = (self.below(3) > 0).then(|| self.conflict());
-                Message::Vote { name: self.name(), refused }
+                Message::Vote { name: self.name(), refused, numbers: self.numbers() }
             }
             2 => Message::Outcome { name: self.name(), stamps: self.outcome() },
             3 => Message::Acknowledged(self.name()),
@@ -280,10 +293,33 @@ impl Draws {
             6 => Message::Applied { through: self.number() },
             7 => Message::Want { origin: self.site(), views: self.views() },
             8 => Message::Relayed { origin: self.site(), updates: self.updates() },
-            kind => Message::Fencing(self.fencing(kind)),
+            9 => Message::Look { id: self.id(), key: self.key(), fit: self.fit() },
+            10 => {
+                let read = (self.below(3) > 0).then(|| self.remote_read());
+                Message::Looked { id: self.id(), key: self.key(), read, is_behind: self.below(2) > 0 }
+            }
+            kind => Message::Fencing(self.fencing(kind - 2)),
         };
         let to = (self.below(2) > 0).then(|| self.incarnation());
         Letter { from: self.incarnation(), to, message }
+    }
+
+    fn numbers(&mut self) -> BTreeMap<PartitionId, u64> {
+        self.some(|draws| (draws.partition(), draws.number())).into_iter().collect()
+    }
+
+    fn fit(&mut self) -> Fit {
+        let at = (self.below(2) > 0).then(|| self.clock());
+        Fit { at, floor: self.clock(), ceilings: self.views() }
+    }
+
+    fn remote_read(&mut self) -> Arc<RemoteRead> {
+        let name = self.name();
+        let version = (self.below(3) > 0).then(|| self.stamp(name));
+        let (entry, view, depends) = (self.entry(), self.clock(), self.views());
+        self.built(&[&|out| version.put(out), &|out| entry.put(out), &|out| view.put(out), &|out| {
+            depends.put(out)
+        }])
     }
 
     fn fencing(&mut self, kind: u64) -> Fencing {

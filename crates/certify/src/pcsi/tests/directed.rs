@@ -10,6 +10,9 @@ use std::sync::Arc;
 use txn::mutant::{Mutant, with};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
+mod drawn;
+mod remote;
+
 struct Group {
     options: SiteOptions,
     sites: Vec<Option<Pcsi>>,
@@ -275,7 +278,7 @@ fn read_under_a_delete() -> Option<Entry> {
     assert_eq!(group.write(0, id, &[&key], None), [Answer::Committed]);
     group.tick(10);
     assert!(!group.has(0, &key) && !group.has(1, &key), "both sites have applied the delete");
-    group.sites[0].as_ref()?.look(reader, &key).expect("the snapshot is there").entry
+    group.sites[0].as_mut()?.look(reader, &key).expect("the snapshot is there").entry
 }
 
 #[test]

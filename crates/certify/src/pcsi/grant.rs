@@ -1,0 +1,230 @@
+//! Updates of remote partitions with numbers that a replica's site has granted in advance (section V).
+//!
+//! **Advance numbers.** A site that updates a partition which it does not have asks a replica's site for a
+//! number, the *granter*: the resolver of the first key that the transaction writes there. It is asked for
+//! its vote anyway, so the number costs no message: [`Message::Prepare`] names the partitions,
+//! [`Message::Vote`] has the numbers. The record of the granter's locks has them too ([`Record::Locked`]),
+//! so the granter gives no number twice, also after a crash. So a partition's vectors have entries of its
+//! own sites only, however many sites update it.
+//!
+//! **Why there is no escrow.** In the paper, a granter's own numbers and the granted ones are one sequence,
+//! and replicas apply it without gaps. So the granter reserves an escrow of numbers below each granted one,
+//! for its own transactions, and fills the rest with a null transaction when the update comes. Algorithms 1
+//! and 2 give granted numbers out in one total order, and gap synchronisation fills the gaps of several
+//! partitions together. With all of that, updates can wait for each other for ever, also where each
+//! transaction has one remote partition only. Let `u` have number 300 of site `g` in partition `p`, and `v`
+//! number 700 of site `m` in partition `r`; `g` lacks `r`, and `m` lacks `p`. Both commit, each with a
+//! further write in a partition that the other granter has. Site `m` applies `u`, because it lacks `p`, and
+//! site `g` applies `v`. Then a local transaction `x` of `g` that has seen `v` commits in `p` with number
+//! 250, of the escrow below 300. A local transaction `y` of `m` that has seen `u` commits in `r` with number
+//! 650. A site with `p` and `r` must apply `x` before `u` (250 before 300), `u` before `y`, `y` before `v`
+//! (650 before 700), and `v` before `x`: it applies none of them, and nothing behind them.
+//!
+//! An escrow cannot be right: a number below a visible one must not be given out any more. What remains is
+//! to stall the granter's own transactions while a granted number is out, or to ask for no order among
+//! numbers. This module does the latter: granted numbers are a sequence of their own. A replica applies an
+//! update with a granted number as soon as its causal dependencies are applied, whatever the lower numbers
+//! are, and the clock keeps the numbers as runs ([`VectorClock`]). Each order that a replica keeps is then
+//! one of commit times: what an update depends on was committed before it, and so were the lower own numbers
+//! of its site. Hence no update waits for ever, the granter's own transactions never stall or abort for a
+//! granted number, and there is nothing to order or to synchronise. Versions of one item are ordered by its
+//! resolver (note 7).
+//!
+//! **Null transactions.** A granted number of a transaction that never commits is *void*. Runs around void
+//! numbers would make the clocks grow, so the granter fills each void number with a null update, without
+//! writes ([`Record::Nulled`]). It does so only when it knows the transaction's fate (note 2): the
+//! coordinator has said so, or the coordinator's site is fenced, and the decision does not name the update.
+//! A request that comes late gets a number, too; the granter learns the outcome as a resolver does, by
+//! asking, and fills the number (note 3).
+//!
+//! **Fences.** A fence of the granter concerns its own numbers only. An update of another site with a
+//! granted number remains in the log of its site, which sends it on. Those that had not committed never
+//! will: their site aborts what the fenced site resolves. Their numbers stay uncounted for ever: a gap in
+//! the runs of the granter's earlier incarnation.
+
+use super::{CommitStamp, Decision, Message, Pcsi, Record, SiteEffects, TransactionName, Update};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
+use txn::{Key, NodeId, PartitionId};
+
+/// A number that this site has granted, and that its replica has not counted yet.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    name: TransactionName,
+    /// The transaction never commits.
+    is_void: bool,
+}
+
+/// What this site has granted, by partition and number.
+#[derive(Debug, Default)]
+pub(super) struct Grants(BTreeMap<(PartitionId, u64), Grant>);
+
+impl Grants {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The numbers that are out, and those of them that are void.
+    pub fn lens(&self) -> (usize, usize) {
+        (self.0.len(), self.0.values().filter(|grant| grant.is_void).count())
+    }
+
+    /// A transaction has a number.
+    fn add(&mut self, partition: PartitionId, sequence: u64, name: TransactionName) {
+        self.0.insert((partition, sequence), Grant { name, is_void: false });
+    }
+
+    /// The numbers that a transaction has.
+    fn of(&self, name: TransactionName) -> BTreeMap<PartitionId, u64> {
+        let own = self.0.iter().filter(|(_, grant)| grant.name == name);
+        own.map(|(&number, _)| number).collect()
+    }
+
+    /// The replica has counted a number.
+    pub fn applied(&mut self, partition: PartitionId, stamp: CommitStamp) {
+        self.0.remove(&(partition, stamp.sequence));
+    }
+
+    /// A transaction has committed with these stamps, or never commits. The numbers that it has from this
+    /// site (`me`) and that are not among them are void.
+    pub fn settle(
+        &mut self,
+        name: TransactionName,
+        me: NodeId,
+        stamps: Option<&BTreeMap<PartitionId, CommitStamp>>,
+    ) {
+        for (&(of, sequence), grant) in self.0.iter_mut().filter(|(_, grant)| grant.name == name) {
+            let stamp = stamps.and_then(|stamps| stamps.get(&of));
+            grant.is_void = stamp != Some(&CommitStamp { site: me, sequence });
+        }
+    }
+
+    /// A site is fenced. Its transactions that a decision does not name have never committed.
+    pub fn withdraw_site(&mut self, site: NodeId, decision: &Decision) {
+        let remaining: BTreeSet<TransactionName> =
+            decision.updates.iter().map(|update| update.name).collect();
+        let is_lost = |grant: &&mut Grant| {
+            let Grant { name, .. } = **grant;
+            name.origin == site
+                && name.incarnation < decision.candidate.incarnation
+                && !remaining.contains(&name)
+        };
+        self.0.values_mut().filter(is_lost).for_each(|grant| grant.is_void = true);
+    }
+
+    fn void(&self) -> impl Iterator<Item = (PartitionId, u64)> {
+        self.0.iter().filter(|(_, grant)| grant.is_void).map(|(&of, _)| of)
+    }
+}
+
+impl Pcsi {
+    /// The partitions of some keys in which a resolver gives a transaction of this site its number.
+    pub(super) fn granted_by(&self, resolver: NodeId, writes: &BTreeSet<&Key>) -> BTreeSet<PartitionId> {
+        let sites = &self.options.sites;
+        let mut granters: BTreeMap<PartitionId, NodeId> = BTreeMap::new();
+        for key in writes.iter().filter(|key| sites.has_grants() && !self.has_partition_of(key)) {
+            granters.entry(sites.partition_of(key)).or_insert(sites.resolver_of(key));
+        }
+        granters.into_iter().filter(|(_, granter)| *granter == resolver).map(|(of, _)| of).collect()
+    }
+
+    /// The next number of each of these partitions for a transaction of another site.
+    pub(super) fn next_grants(&self, partitions: &BTreeSet<PartitionId>) -> BTreeMap<PartitionId, u64> {
+        let me = self.options.me;
+        let base = CommitStamp::granted_base(self.incarnation);
+        let next = |&of: &PartitionId| {
+            let counted = self.replicas.get(&of)?.view.last_granted(me);
+            let out = self.grants.0.range((of, 0)..=(of, u64::MAX)).next_back();
+            let out = out.map_or(0, |((_, sequence), _)| *sequence);
+            let out = if is_active(Mutant::ReuseGranted) { 0 } else { out };
+            Some((of, counted.max(out).max(base) + 1))
+        };
+        partitions.iter().filter_map(next).collect()
+    }
+
+    /// A transaction of another site has these numbers, also where the log says so.
+    pub(super) fn keep_grants(&mut self, name: TransactionName, numbers: &BTreeMap<PartitionId, u64>) {
+        for (&of, &sequence) in numbers {
+            let stamp = CommitStamp { site: self.options.me, sequence };
+            if self.view(of).is_some_and(|view| !view.sees(stamp)) {
+                self.grants.add(of, sequence, name);
+            }
+        }
+    }
+
+    /// Fills void numbers, as many as there is room for.
+    pub(super) fn fill_void(&mut self, effects: &mut SiteEffects) {
+        if is_active(Mutant::NullEarly) {
+            let waiting = self.resolver.waiting_since(self.ticks.saturating_sub(10));
+            let me = self.options.me;
+            waiting.into_iter().for_each(|name| self.grants.settle(name, me, None));
+        }
+        let void: Vec<(PartitionId, u64)> = self.grants.void().collect();
+        for (partition, sequence) in void {
+            let number = self.outgoing.last_number() + 1;
+            let has_room = self.outgoing.len() < self.options.retained_max && self.incarnation.has(number);
+            if !has_room || is_active(Mutant::KeepVoid) {
+                return;
+            }
+            self.last_number += 1;
+            let name = TransactionName {
+                origin: self.options.me,
+                incarnation: self.incarnation,
+                boot: self.boot,
+                number: self.last_number,
+            };
+            let stamps = BTreeMap::from([(partition, CommitStamp { site: self.options.me, sequence })]);
+            let (depends, writes) = (BTreeMap::new(), BTreeMap::new());
+            let update = Arc::new(Update { name, number, stamps, depends, writes });
+            self.keep_null(&update);
+            effects.records.push(Record::Nulled { update });
+        }
+    }
+
+    /// A void number is filled, also where the log says so.
+    pub(super) fn keep_null(&mut self, update: &Arc<Update>) {
+        self.apply(update);
+        self.retain(update);
+    }
+
+    /// The numbers that this site has granted and that are not counted yet, and those of them that are void.
+    pub fn grants(&self) -> (usize, usize) {
+        self.grants.lens()
+    }
+
+    /// A resolver has granted numbers with its vote.
+    pub(super) fn take_grants(
+        &mut self,
+        from: NodeId,
+        name: TransactionName,
+        numbers: BTreeMap<PartitionId, u64>,
+    ) {
+        let Some(committing) = self.committing.get_mut(&name) else { return };
+        let stamps = numbers.into_iter().map(|(of, sequence)| (of, CommitStamp { site: from, sequence }));
+        committing.granted.extend(stamps);
+    }
+
+    /// A resolver that is asked for its vote.
+    pub(super) fn vote(
+        &mut self,
+        from: NodeId,
+        (name, keys): (TransactionName, Vec<Key>),
+        views: &super::Views,
+        grant: &BTreeSet<PartitionId>,
+        effects: &mut SiteEffects,
+    ) {
+        let refused = self.refuses(name, &keys, views);
+        let mut numbers = BTreeMap::new();
+        if self.resolver.has_lock(name) {
+            // It is asked again, because its first vote may be lost: it gave these numbers with that.
+            numbers = self.grants.of(name);
+        } else if refused.is_none() && !is_active(Mutant::UnlockAtVote) {
+            numbers = self.next_grants(grant);
+            self.resolver.lock(name, &keys, self.ticks);
+            self.keep_grants(name, &numbers);
+            effects.records.push(Record::Locked { name, keys, numbers: numbers.clone() });
+        }
+        self.send(from, Message::Vote { name, refused, numbers }, effects);
+    }
+}

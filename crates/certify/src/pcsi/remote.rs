@@ -1,0 +1,390 @@
+//! Remote reads: a transaction reads a partition that its site does not have (section III-A, note 6).
+//!
+//! The site asks one of the partition's sites, the *holder*, for a key in a state of the holder's replica. A
+//! state is a view and the dependency view that belongs to it. It fits the transaction's snapshot if
+//!
+//! - its view covers the *floor*: all that the snapshot depends on in this partition, and all that earlier
+//!   transactions of the asking site have read or written there;
+//! - its dependency view stays below the *ceilings*: the transaction's views of the other partitions.
+//!
+//! This is the condition of section III-A for each pair of partitions, one of them remote. The holder
+//! answers from the newest state that fits: the present one, or one of the last [`STATES_MAX`] that it has
+//! noted, one a period. Replicas keep the versions that these states read. The first answer adds the state's
+//! two views to the transaction's snapshot, and the transaction reads further keys of the partition at the
+//! same holder in the same state. A state that the holder has not noted any more still answers for each key
+//! that nobody has written since.
+//!
+//! Where no state fits, the holder says why:
+//!
+//! - The holder is behind: the floor is not covered. The site asks again in the next period, and after
+//!   [`ASKS_PER_HOLDER`] times without a state it asks the next holder.
+//! - All states that cover the floor depend on what the snapshot lacks. If the transaction has read nothing
+//!   yet, its snapshot moves forward to the present views of its site, and the site asks again. Else the
+//!   transaction ends with [`Conflict::Snapshot`], and its client runs it again.
+//!
+//! A read waits for at most [`super::SiteOptions::vote_ticks_max`] ticks.
+//!
+//! **Sessions.** No replica of the asking site remembers what a transaction has read or written elsewhere. So
+//! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its committed
+//! transactions have read and written there. It is a part of each later snapshot's floors and of each later
+//! update's dependencies. A transaction that only reads has a record of its log for that
+//! ([`Record::Followed`]). A site that has lost its disk begins with empty clocks: its sessions' promise to
+//! never go back ends there, for remote partitions.
+//!
+//! **Writes.** A transaction that writes a remote partition needs the partition's state in its snapshot, too:
+//! the resolver compares it with the newest version. If the transaction has read nothing there, its site
+//! reads one of the written keys before it asks for votes.
+
+use super::codec::struct_form;
+use super::{CommitStamp, Incarnation, Message, Open, Pcsi, Record, SiteEffects, VectorClock, clock};
+use crate::{Answer, Conflict, WriteSet};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
+use txn::tx::Read;
+use txn::{Entry, Key, NodeId, PartitionId, RequestId};
+
+/// A replica notes so many states at most, and each for so many periods.
+const STATES_MAX: usize = 16;
+/// A holder that is behind, or silent, is asked so often before another one is.
+const ASKS_PER_HOLDER: u64 = 3;
+
+/// A state of a replica that transactions of other sites may read.
+#[derive(Debug)]
+struct State {
+    view: VectorClock,
+    depends: BTreeMap<PartitionId, VectorClock>,
+    since_tick: u64,
+}
+
+/// A key of a remote partition, in a state of its replica.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteRead {
+    version: Option<CommitStamp>,
+    entry: Option<Entry>,
+    view: VectorClock,
+    depends: BTreeMap<PartitionId, VectorClock>,
+}
+
+struct_form!(RemoteRead { version, entry, view, depends });
+
+/// What a transaction of another site must, and may, see in a partition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fit {
+    /// The state that the transaction has read before, if it has.
+    pub at: Option<VectorClock>,
+    /// The state's view covers this.
+    pub floor: VectorClock,
+    /// The state depends on nothing in these partitions beyond these views.
+    pub ceilings: BTreeMap<PartitionId, VectorClock>,
+}
+
+struct_form!(Fit { at, floor, ceilings });
+
+impl Fit {
+    fn takes(&self, view: &VectorClock, depends: &BTreeMap<PartitionId, VectorClock>) -> bool {
+        let is_below = |(of, clock): (&PartitionId, &VectorClock)| {
+            self.ceilings.get(of).is_none_or(|ceiling| ceiling.covers(clock))
+        };
+        let is_covering = view.covers(&self.floor) || is_active(Mutant::SkipFloor);
+        is_covering && (depends.iter().all(is_below) || is_active(Mutant::SkipCeilings))
+    }
+}
+
+/// What a transaction does when its remote read is answered.
+#[derive(Clone, Debug)]
+enum Then {
+    Answer,
+    Commit(WriteSet),
+}
+
+/// A remote read that is not answered yet.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    key: Key,
+    then: Then,
+    since_tick: u64,
+    asked_tick: u64,
+    asks: u64,
+    /// The last ask was answered without a state.
+    is_due: bool,
+}
+
+impl Pending {
+    /// Whether the transaction has asked to commit.
+    pub fn is_commit(&self) -> bool {
+        matches!(self.then, Then::Commit(_))
+    }
+}
+
+/// What a site keeps for remote reads: those of other sites, and its own.
+#[derive(Debug, Default)]
+pub(super) struct RemoteReads {
+    /// The states of this site's replicas, the oldest first.
+    states: BTreeMap<PartitionId, VecDeque<State>>,
+    /// What committed transactions of this site have read and written in partitions that it does not have.
+    pub followed: BTreeMap<PartitionId, VectorClock>,
+}
+
+impl RemoteReads {
+    /// The views of a replica for which earlier versions are kept.
+    pub fn views(&self, partition: PartitionId) -> impl Iterator<Item = &VectorClock> {
+        self.states.get(&partition).into_iter().flatten().map(|state| &state.view)
+    }
+}
+
+impl Pcsi {
+    /// Whether this site has a replica of a key's partition.
+    pub fn has_partition_of(&self, key: &Key) -> bool {
+        self.replicas.contains_key(&self.options.sites.partition_of(key))
+    }
+
+    /// A transaction looks at a key of a partition that this site does not have. The answer is
+    /// [`Answer::Value`], [`Answer::Conflict`], [`Answer::Unavailable`], or [`Answer::Refused`] where sites
+    /// use their own partitions only.
+    pub fn look_remote(&mut self, id: RequestId, key: Key, effects: &mut SiteEffects) {
+        if !self.options.sites.has_remote_access() {
+            return effects.answers.push((id, super::NOT_HERE));
+        }
+        self.begin_remote_read(id, key, Then::Answer, effects);
+    }
+
+    /// A transaction that writes a key of a remote partition without having read that partition.
+    pub(super) fn read_before_commit(
+        &mut self,
+        id: RequestId,
+        key: Key,
+        writes: WriteSet,
+        effects: &mut SiteEffects,
+    ) {
+        self.begin_remote_read(id, key, Then::Commit(writes), effects);
+    }
+
+    fn begin_remote_read(&mut self, id: RequestId, key: Key, then: Then, effects: &mut SiteEffects) {
+        let now = self.ticks;
+        let Some(open) = self.open.get_mut(&id) else {
+            return effects.answers.push((id, Answer::Conflict(Conflict::Snapshot)));
+        };
+        open.pending = Some(Pending { key, then, since_tick: now, asked_tick: now, asks: 0, is_due: false });
+        self.ask_holder(id, effects);
+    }
+
+    /// The state that a partition must have for a transaction.
+    fn fit(&self, open: &Open, partition: PartitionId) -> Fit {
+        let mut floor = self.remote.followed.get(&partition).cloned().unwrap_or_default();
+        let dependencies = open.depends.values().filter_map(|depends| depends.get(&partition));
+        dependencies.for_each(|clock| floor.merge(clock));
+        let at = open.views.get(&partition).filter(|_| open.holders.contains_key(&partition)).cloned();
+        let ceilings = open.views.iter().filter(|(of, _)| **of != partition);
+        Fit { at, floor, ceilings: ceilings.map(|(&of, view)| (of, view.clone())).collect() }
+    }
+
+    /// Whether nothing that a transaction has read at holders may be lost, as far as this site knows.
+    pub(super) fn has_all_holders(&self, open: &Open) -> bool {
+        let remains = |&(site, incarnation): &(NodeId, Incarnation)| {
+            self.fences.is_here(site) && self.fences.incarnation_of(site) == incarnation
+        };
+        open.holders.values().all(remains)
+    }
+
+    fn ask_holder(&mut self, id: RequestId, effects: &mut SiteEffects) {
+        let Some(open) = self.open.get(&id) else { return };
+        let Some(pending) = &open.pending else { return };
+        let partition = self.options.sites.partition_of(&pending.key);
+        let holders = self.options.sites.sites(partition).iter().copied();
+        let holders: Vec<NodeId> = holders.filter(|&site| self.fences.is_here(site)).collect();
+        let place = u64::from(self.options.me.0) + pending.asks / ASKS_PER_HOLDER;
+        if !self.has_all_holders(open) {
+            return self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects);
+        }
+        let holder = match open.holders.get(&partition) {
+            Some(&(holder, _)) => Some(holder),
+            None => place.checked_rem(holders.len() as u64).map(|place| holders[place as usize]),
+        };
+        let Some(holder) = holder else {
+            return self.fail_read(id, Answer::Unavailable, effects);
+        };
+        let (key, fit) = (pending.key.clone(), self.fit(open, partition));
+        let now = self.ticks;
+        if let Some(pending) = self.open.get_mut(&id).and_then(|open| open.pending.as_mut()) {
+            (pending.asked_tick, pending.is_due) = (now, false);
+            pending.asks += 1;
+        }
+        self.post(holder, Message::Look { id, key, fit }, effects);
+    }
+
+    /// The transaction of a remote read ends.
+    fn fail_read(&mut self, id: RequestId, answer: Answer, effects: &mut SiteEffects) {
+        self.open.remove(&id);
+        effects.answers.push((id, answer));
+    }
+
+    /// A transaction of another site looks at a key of this one.
+    pub(super) fn answer_look(
+        &mut self,
+        from: NodeId,
+        id: RequestId,
+        key: Key,
+        fit: &Fit,
+        effects: &mut SiteEffects,
+    ) {
+        let partition = self.options.sites.partition_of(&key);
+        let Some(replica) = self.replicas.get(&partition) else { return };
+        if !self.is_open() {
+            return;
+        }
+        let states = self.remote.states.entry(partition).or_default();
+        let required = fit.at.as_ref().unwrap_or(&fit.floor);
+        let is_behind = !replica.view.covers(required) && !is_active(Mutant::SkipFloor);
+        let mut read = None;
+        if is_behind {
+            // The site asks again.
+        } else if let Some(view) = &fit.at {
+            let is_noted = states.iter().any(|state| state.view == *view);
+            let version = replica.version_in(&key, view, is_noted);
+            read = version.map(|version| (version, view.clone(), BTreeMap::new()));
+        } else if fit.takes(&replica.view, &replica.depends) {
+            let version = replica.version(&key, &replica.view);
+            read = Some((version, replica.view.clone(), replica.depends.clone()));
+            note_state(states, &replica.view, &replica.depends, self.ticks);
+        } else if let Some(state) = states.iter().rev().find(|state| fit.takes(&state.view, &state.depends)) {
+            let version = replica.version(&key, &state.view);
+            read = Some((version, state.view.clone(), state.depends.clone()));
+        }
+        let read = read.map(|(version, view, depends)| {
+            let (version, entry) =
+                version.cloned().map_or((None, None), |(stamp, entry)| (Some(stamp), entry));
+            Arc::new(RemoteRead { version, entry, view, depends })
+        });
+        self.post(from, Message::Looked { id, key, read, is_behind }, effects);
+    }
+
+    /// A holder has answered.
+    pub(super) fn finish_look(
+        &mut self,
+        from: NodeId,
+        (id, key): (RequestId, Key),
+        read: Option<Arc<RemoteRead>>,
+        is_behind: bool,
+        effects: &mut SiteEffects,
+    ) {
+        let partition = self.options.sites.partition_of(&key);
+        let Some(open) = self.open.get(&id) else { return };
+        if open.pending.as_ref().is_none_or(|pending| pending.key != key) {
+            return;
+        }
+        let fit = self.fit(open, partition);
+        let Some(read) = read else {
+            // A snapshot that has been read stays: a later state of the holder does not fit either.
+            let may_move = !open.has_read && open.holders.is_empty();
+            if !is_behind && !may_move {
+                return self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects);
+            }
+            let (views, depends) = self.snapshot();
+            let Some(open) = self.open.get_mut(&id) else { return };
+            if may_move {
+                (open.views, open.depends) = (views, depends);
+            }
+            open.pending.iter_mut().for_each(|pending| pending.is_due = true);
+            return;
+        };
+        // An answer may be to an earlier ask, before the snapshot moved, or of an earlier holder.
+        let is_it = match &fit.at {
+            Some(view) => read.view == *view,
+            None => fit.takes(&read.view, &read.depends),
+        };
+        let incarnation = self.fences.incarnation_of(from);
+        let Some(open) = self.open.get_mut(&id).filter(|_| is_it) else { return };
+        if fit.at.is_none() {
+            open.holders.insert(partition, (from, incarnation));
+            open.views.insert(partition, read.view.clone());
+            open.depends.insert(partition, read.depends.clone());
+        }
+        open.has_read = true;
+        match open.pending.take().map(|pending| pending.then) {
+            Some(Then::Commit(writes)) => self.commit(id, writes, effects),
+            _ => {
+                let version = read.version.map(CommitStamp::position).unwrap_or_default();
+                effects.answers.push((id, Answer::Value(Read { entry: read.entry.clone(), version })));
+            }
+        }
+    }
+
+    /// Notes the states of this site's replicas, and asks holders again. At the end of each period.
+    pub(super) fn tick_remote(&mut self, effects: &mut SiteEffects) {
+        if !self.options.sites.has_remote_access() {
+            return;
+        }
+        let (now, options) = (self.ticks, &self.options);
+        let read_elsewhere = |of: &PartitionId| !options.sites.is_everywhere(*of);
+        for (&partition, replica) in self.replicas.iter().filter(|(of, _)| read_elsewhere(of)) {
+            let states = self.remote.states.entry(partition).or_default();
+            note_state(states, &replica.view, &replica.depends, now);
+            let ticks_max = STATES_MAX as u64 * options.propagation_ticks;
+            while states.pop_front_if(|state| now - state.since_tick >= ticks_max).is_some() {}
+        }
+        let is_late = |pending: &Pending| now - pending.since_tick > options.vote_ticks_max;
+        let is_due =
+            |pending: &Pending| pending.is_due || now - pending.asked_tick > options.silent_ticks_max / 2;
+        let pending = |(&id, open): (&RequestId, &Open)| {
+            let pending = open.pending.as_ref()?;
+            (is_late(pending) || is_due(pending)).then(|| (id, is_late(pending)))
+        };
+        let pending: Vec<(RequestId, bool)> = self.open.iter().filter_map(pending).collect();
+        for (id, is_late) in pending {
+            match is_late {
+                true => self.fail_read(id, Answer::Unavailable, effects),
+                false => self.ask_holder(id, effects),
+            }
+        }
+    }
+
+    /// What a committed transaction of this site has read and written in partitions that the site does not
+    /// have. Returns whether that is news.
+    pub(super) fn follow(&mut self, clocks: &BTreeMap<PartitionId, VectorClock>) -> bool {
+        let mut is_new = false;
+        for (&of, clock) in clocks.iter().filter(|(of, _)| !self.replicas.contains_key(of)) {
+            is_new |= !self.remote.followed.get(&of).is_some_and(|followed| followed.covers(clock));
+            clock::merge_into(&mut self.remote.followed, of, clock);
+        }
+        is_new && self.options.sites.has_remote_access()
+    }
+
+    /// A transaction that has only read ends.
+    pub(super) fn end_reads(&mut self, open: &Open, effects: &mut SiteEffects) {
+        if open.holders.is_empty() || is_active(Mutant::ForgetFollowed) {
+            return;
+        }
+        let clocks = open.dependencies();
+        if self.follow(&clocks) {
+            self.record(Record::Followed { clocks }, effects);
+        }
+    }
+}
+
+/// Notes a replica's state, unless it is the newest that is noted.
+fn note_state(
+    states: &mut VecDeque<State>,
+    view: &VectorClock,
+    depends: &BTreeMap<PartitionId, VectorClock>,
+    now: u64,
+) {
+    if states.back().is_none_or(|state| state.view != *view) {
+        states.push_back(State { view: view.clone(), depends: depends.clone(), since_tick: now });
+    }
+    if states.len() > STATES_MAX {
+        states.pop_front();
+    }
+}
+
+impl Open {
+    /// What an update of this transaction must follow: its views and their dependency views. A session's
+    /// earlier transactions may have read other partitions than this one.
+    pub(super) fn dependencies(&self) -> BTreeMap<PartitionId, VectorClock> {
+        let mut depends = self.views.clone();
+        for (&of, clock) in self.depends.values().flatten() {
+            clock::merge_into(&mut depends, of, clock);
+        }
+        depends
+    }
+}

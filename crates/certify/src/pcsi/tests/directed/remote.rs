@@ -1,0 +1,273 @@
+//! Transactions that read and write partitions which their sites do not have.
+
+use super::Group;
+use crate::pcsi::codec::Form;
+use crate::pcsi::{FenceAnswer, Message, Pcsi, RemoteAccess, SiteEffects};
+use crate::{Answer, Conflict};
+use std::sync::Arc;
+use txn::mutant::{Mutant, with};
+use txn::{Key, NodeId, PartitionId, RequestId};
+
+const BOTH: [RemoteAccess; 2] = [RemoteAccess::Ghosts, RemoteAccess::Grants];
+
+pub(super) fn group(sites: usize, replicas: &[&[u16]], access: RemoteAccess) -> Group {
+    let mut group = Group::new(sites, replicas);
+    let map = group.options.sites.as_ref().clone().with_remote_access(access);
+    group.options.sites = Arc::new(map);
+    (0..sites).for_each(|site| group.start(site));
+    group
+}
+
+/// Three sites: partition 0 is at sites 0 and 1, partition 1 at sites 1 and 2.
+fn chain(access: RemoteAccess) -> Group {
+    group(3, &[&[0, 1], &[1, 2]], access)
+}
+
+/// A site does something; only the answers count.
+fn look(group: &mut Group, site: u16, id: RequestId, key: &Key) -> Option<Answer> {
+    let look = |site: &mut Pcsi, effects: &mut SiteEffects| match site.has_partition_of(key) {
+        true => effects.answers.push((id, site.look(id, key).map_or_else(|answer| answer, Answer::Value))),
+        false => site.look_remote(id, key.clone(), effects),
+    };
+    group.run(site, look).pop()
+}
+
+/// Whether an answer is that something is there.
+fn is_there(answer: Option<Answer>) -> bool {
+    match answer {
+        Some(Answer::Value(read)) => read.entry.is_some(),
+        other => panic!("{other:?} is no value"),
+    }
+}
+
+/// A further key of a partition with this resolver.
+fn other_key(group: &Group, partition: u16, resolver: u16) -> Key {
+    let sites = &group.options.sites;
+    let mut keys = (0..10_000).map(|key| Key::new(format!("other{key}").as_bytes()));
+    let is_wanted = |key: &Key| {
+        sites.partition_of(key) == PartitionId(partition) && sites.resolver_of(key) == NodeId(resolver)
+    };
+    keys.find(is_wanted).expect("each partition and resolver has a key")
+}
+
+#[test]
+fn a_site_reads_and_writes_a_partition_of_other_sites() {
+    for access in BOTH {
+        let mut group = chain(access);
+        let (near, far) = (group.key(0, 0), group.key(1, 2));
+        group.committed(0, &[&near, &far]);
+        group.tick(8);
+        assert!(group.has(1, &near) && group.has(1, &far) && group.has(2, &far), "{access:?}");
+        let id = group.session(2);
+        group.begin(2, id);
+        assert!(is_there(look(&mut group, 2, id, &near)) && is_there(look(&mut group, 2, id, &far)));
+        assert_eq!(group.commit(2, id, &[&near, &far], None), [Answer::Committed], "{access:?}");
+        group.tick(40);
+        assert!(!group.has(0, &near) && !group.has(1, &far), "{access:?}");
+        assert!((0..3).all(|site| group.site(site).is_idle()), "{:?}", group.site(1).waits_for());
+    }
+    let mut group = chain(RemoteAccess::Refused);
+    let (id, far) = (group.session(0), group.key(1, 2));
+    group.begin(0, id);
+    assert!(matches!(look(&mut group, 0, id, &far), Some(Answer::Refused(_))));
+}
+
+#[test]
+fn of_two_writers_at_sites_without_the_partition_one_loses() {
+    for access in BOTH {
+        let mut group = group(4, &[&[0], &[1, 2], &[3]], access);
+        let far = group.key(1, 2);
+        let ids = [0, 3].map(|site| (site, group.session(site)));
+        for (site, id) in ids {
+            group.begin(site, id);
+            assert!(!is_there(look(&mut group, site, id, &far)));
+        }
+        assert_eq!(group.commit(0, ids[0].1, &[&far], Some("0")), [Answer::Committed]);
+        let lost = [Answer::Conflict(Conflict::Key(far.clone()))];
+        assert_eq!(group.commit(3, ids[1].1, &[&far], Some("3")), lost, "{access:?}");
+    }
+}
+
+/// Site 1 writes keys of both partitions, and site 0 lacks the update. Whether a transaction of site 0 that
+/// has read the key of partition 0 sees the write in partition 1.
+fn sees_half_of_an_update() -> bool {
+    let mut group = chain(RemoteAccess::Grants);
+    let (near, far) = (group.key(0, 0), group.key(1, 1));
+    group.tick(2);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(1, &[&near, &far]);
+    let id = group.session(0);
+    group.begin(0, id);
+    assert!(!is_there(look(&mut group, 0, id, &near)));
+    is_there(look(&mut group, 0, id, &far))
+}
+
+#[test]
+fn a_holder_answers_from_a_state_that_depends_on_nothing_beyond_the_snapshot() {
+    assert!(!sees_half_of_an_update());
+    assert!(with(Mutant::SkipCeilings, sees_half_of_an_update));
+}
+
+#[test]
+fn a_snapshot_moves_forward_if_it_was_not_read_and_else_the_transaction_ends() {
+    let mut group = chain(RemoteAccess::Grants);
+    let (near, far) = (group.key(0, 0), group.key(1, 1));
+    group.committed(1, &[&near, &far]);
+    let ids = [(); 2].map(|()| group.session(0));
+    ids.iter().for_each(|&id| group.begin(0, id));
+    assert!(!is_there(look(&mut group, 0, ids[0], &near)));
+    // Site 1 notes no state before its update for longer than this.
+    group.tick(40);
+    let again = Some(Answer::Conflict(Conflict::Snapshot));
+    assert_eq!(look(&mut group, 0, ids[0], &far), again);
+    assert_eq!(look(&mut group, 0, ids[1], &far), None, "the snapshot moves");
+    let answers = group.run(0, Pcsi::tick);
+    assert!(is_there(answers.into_iter().next()));
+    assert!(is_there(look(&mut group, 0, ids[1], &near)));
+}
+
+/// A site writes a key of another one, which does not get the update at once. What the site then reads there.
+fn read_own_remote_write() -> Vec<Answer> {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(0, &[&far]);
+    let id = group.session(0);
+    group.begin(0, id);
+    let mut answers: Vec<Answer> = look(&mut group, 0, id, &far).into_iter().collect();
+    group.is_lost = |_| false;
+    for _ in 0..20 {
+        answers.extend(group.run(0, Pcsi::tick));
+        [1, 2].into_iter().for_each(|site| drop(group.run(site, Pcsi::tick)));
+    }
+    answers
+}
+
+#[test]
+fn a_site_waits_until_a_holder_has_what_the_site_wrote_there() {
+    assert!(is_there(read_own_remote_write().pop()));
+    let is_new = |answers: Vec<Answer>| is_there(answers.into_iter().next());
+    assert!(!is_new(with(Mutant::SkipFloor, read_own_remote_write)));
+    assert!(!is_new(with(Mutant::ForgetFollowed, read_own_remote_write)));
+}
+
+/// A transaction of site 0 has a number of site 1, and its site never hears that. Returns the group, in which
+/// messages from site 1 to site 0 are lost.
+fn with_a_number_out() -> Group {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 1);
+    let id = group.session(0);
+    group.begin(0, id);
+    assert!(!is_there(look(&mut group, 0, id, &far)));
+    group.lost.insert((1, 0));
+    assert_eq!(group.commit(0, id, &[&far], Some("late")), []);
+    assert_eq!(group.site(1).grants(), (1, 0));
+    group
+}
+
+fn is_counted_everywhere(group: &Group) -> bool {
+    let counted = |site| group.site(site).view(PartitionId(1)).map_or(0, |view| view.last_granted(NodeId(1)));
+    counted(1) > 0 && counted(1) == counted(2)
+}
+
+#[test]
+fn a_number_whose_transaction_gave_up_is_filled() {
+    let mut group = with_a_number_out();
+    group.tick(60);
+    group.lost.clear();
+    group.tick(20);
+    assert_eq!(group.site(1).grants(), (0, 0));
+    assert!(is_counted_everywhere(&group));
+}
+
+/// Whether a granter fills the number of a transaction while that one's site is away.
+fn fills_early(mutant: Option<Mutant>) -> bool {
+    let run = || {
+        let mut group = with_a_number_out();
+        group.sites[0] = None;
+        group.tick(200);
+        is_counted_everywhere(&group)
+    };
+    mutant.map_or_else(run, |mutant| with(mutant, run))
+}
+
+#[test]
+fn a_number_is_filled_only_when_its_transactions_fate_is_known() {
+    assert!(!fills_early(None));
+    assert!(fills_early(Some(Mutant::NullEarly)));
+    // The site comes back, and says that the transaction has not committed. The granter has restarted, too.
+    let mut group = with_a_number_out();
+    group.sites[0] = None;
+    group.start(1);
+    assert_eq!(group.site(1).grants(), (1, 0), "a granter that restarts knows what it has granted");
+    group.start(0);
+    group.lost.clear();
+    group.tick(100);
+    assert!(is_counted_everywhere(&group) && group.site(1).grants() == (0, 0));
+    // The others fence the site.
+    let mut group = with_a_number_out();
+    group.sites[0] = None;
+    group.run(2, |site, effects| assert_eq!(site.fence(NodeId(0), false, effects), FenceAnswer::Begun));
+    group.tick(100);
+    assert!(is_counted_everywhere(&group) && group.site(1).grants() == (0, 0));
+}
+
+#[test]
+fn an_update_with_a_number_of_a_fenced_granter_remains() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 1);
+    group.committed(0, &[&far]);
+    group.sites[1] = None;
+    group.run(2, |site, effects| assert_eq!(site.fence(NodeId(1), false, effects), FenceAnswer::Begun));
+    group.tick(100);
+    assert!(group.has(2, &far));
+}
+
+/// The example of `grant.rs`: site 0 is `g`, site 1 is `m`, site 2 has all, `u` is of site 3, and `v` of site
+/// 4. Partition 0 is `p`, partition 1 is `r`, and the other two are those of the further writes.
+#[test]
+fn updates_with_granted_numbers_never_wait_for_each_other() {
+    let replicas: [&[u16]; 4] = [&[0, 2], &[1, 2], &[1, 2, 3], &[0, 2, 4]];
+    let mut group = group(5, &replicas, RemoteAccess::Grants);
+    let u = [group.key(0, 0), group.key(2, 3)];
+    let v = [group.key(1, 1), group.key(3, 4)];
+    group.committed(3, &[&u[0], &u[1]]);
+    group.committed(4, &[&v[0], &v[1]]);
+    // Site 1 gets u, and site 0 gets v, but not the other way round, and site 2 gets nothing.
+    group.lost.extend([(3, 0), (3, 2), (4, 1), (4, 2), (0, 2), (1, 2)]);
+    group.tick(4);
+    assert!(group.has(1, &u[1]) && !group.has(0, &u[0]) && group.has(0, &v[1]) && !group.has(1, &v[0]));
+    // The numbers of u and v are out, and the granters commit by themselves.
+    let (x, y) = (other_key(&group, 0, 0), other_key(&group, 1, 1));
+    group.committed(0, &[&x]);
+    group.committed(1, &[&y]);
+    group.lost.clear();
+    group.tick(100);
+    assert!([&x, &y, &u[0], &u[1], &v[0], &v[1]].into_iter().all(|key| group.has(2, key)));
+    assert!((0..5).all(|site| group.site(site).is_idle()));
+}
+
+/// The bytes of partition 0's view when each of so many sites has updated it. Three of them have it.
+fn view_bytes(sites: u16, access: RemoteAccess) -> usize {
+    let own: Vec<[u16; 1]> = (3..sites).map(|site| [site]).collect();
+    let mut replicas: Vec<&[u16]> = vec![&[0, 1, 2]];
+    replicas.extend(own.iter().map(|own| &own[..]));
+    let mut group = group(usize::from(sites), &replicas, access);
+    let key = group.key(0, 0);
+    for site in 0..sites {
+        group.committed(site, &[&key]);
+        group.tick(6);
+    }
+    let mut bytes = Vec::new();
+    group.site(0).view(PartitionId(0)).expect("it has the partition").put(&mut bytes);
+    bytes.len()
+}
+
+#[test]
+fn ghosts_make_views_grow_with_the_sites_and_grants_do_not() {
+    let bytes = |access| [8, 16, 32].map(|sites| view_bytes(sites, access));
+    let (ghosts, grants) = (bytes(RemoteAccess::Ghosts), bytes(RemoteAccess::Grants));
+    println!("bytes of a view where 8, 16 and 32 sites update: ghosts {ghosts:?}, grants {grants:?}");
+    assert!(ghosts[2] >= 3 * ghosts[0], "{ghosts:?}");
+    assert!(grants[2] <= grants[0] + 4, "{grants:?}");
+}
