@@ -34,7 +34,7 @@ fn tag_of(hash: u64) -> Tag {
 
 /// The first hash of a shard's keys, if there is such a shard.
 pub(crate) fn first_hash_of(shard: usize) -> Option<u64> {
-    (shard < SHARDS).then(|| (shard as u64) << (64 - SHARD_BITS))
+    (shard < SHARDS).then_some((shard as u64) << (64 - SHARD_BITS))
 }
 
 #[inline]
