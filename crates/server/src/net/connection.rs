@@ -127,13 +127,18 @@ impl Connection {
         &room[..bytes]
     }
 
-    /// Keeps what was received ahead for a later turn: `room` is needed.
+    /// Keeps what was received ahead for a later turn: `room` is needed. The end of the socket and its errors
+    /// need none.
     pub fn keep_received(&mut self, room: &[u8]) {
-        if let Some(Ok(got)) =
-            self.received.take_if(|received| received.as_ref().is_ok_and(|got| got.bytes > 0))
-        {
-            self.readable = got.more || self.ended;
-            self.intake.keep(&room[..got.bytes]);
+        match self.received.take() {
+            Some(Ok(got)) if got.bytes > 0 => {
+                self.readable = got.more || self.ended;
+                self.intake.keep(&room[..got.bytes]);
+            }
+            // What comes from now on has an event of its own, which comes before the next turn.
+            Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+            Some(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+            other => self.received = other,
         }
     }
 
@@ -154,11 +159,12 @@ impl Connection {
         self.intake.go_on(&mut self.session, thread, turn_ns, unread_max);
         let may_read = self.session.takes_commands() || self.intake.reads_ahead(&self.session);
         let fate = match self.received.take() {
-            Some(received) => self.take(thread, received, ahead),
-            None if self.readable && !self.intake.turn_is_over() && may_read => {
-                let received = self.stream.receive(scratch);
-                self.take(thread, received, scratch)
-            }
+            Some(received) => match self.take(thread, received, ahead) {
+                // The room was too small for what the client has sent.
+                Fate::Open if self.session.takes_commands() => self.read(thread, scratch),
+                fate => fate,
+            },
+            None if may_read => self.read(thread, scratch),
             None => Fate::Open,
         };
         if fate == Fate::Over {
@@ -187,6 +193,15 @@ impl Connection {
         self.session.client().input_bytes.store(held_bytes, Ordering::Relaxed);
         thread.settle();
         self.check_output_limit(thread)
+    }
+
+    /// Reads once, if there may be something and the turn lasts.
+    fn read(&mut self, thread: &mut ThreadContext<'_>, scratch: &mut [u8]) -> Fate {
+        if !self.readable || self.intake.turn_is_over() {
+            return Fate::Open;
+        }
+        let received = self.stream.receive(scratch);
+        self.take(thread, received, scratch)
     }
 
     /// Takes what was received into `room`.
