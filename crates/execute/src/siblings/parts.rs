@@ -128,6 +128,8 @@ pub(crate) fn count(parts: &mut impl Parts) -> Poll<Result<u64, Stop>> {
             own.push((key.clone(), entry.is_some()));
         }
     });
+    // Engines keep them in maps whose order differs between processes: siblings must ask in one order.
+    own.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     for (key, is) in own {
         let mut was = false;
         if !parts.has_cleared() {
