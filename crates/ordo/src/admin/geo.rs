@@ -37,6 +37,9 @@ pub fn fence(
              directory. Add --yes if that is meant"
         );
     }
+    if is_forced && addresses.len() != 1 {
+        bail!("--force wants the address of one site, always the same: forced fences at two sites lose data");
+    }
     let mut problems = Vec::new();
     for address in addresses {
         let mut client = match access.open(address, super::ANSWER) {
