@@ -301,6 +301,7 @@ impl GeoSite {
     fn trouble(&self) -> Option<&'static str> {
         self.silence().or(match &self.stage {
             Stage::Arriving(_) => Some("the site has no data, and waits for the other sites to tell it why"),
+            Stage::Running(protocol) if protocol.is_about_to_be_fenced() => Some(FENCE_UNDER_WAY),
             Stage::Running(protocol) if protocol.waits_to_hear() => Some(WAITS_TO_HEAR),
             Stage::Running(protocol) if protocol.has_used_up_incarnations() => Some(USED_UP),
             Stage::Running(protocol) if !protocol.is_open() => {
@@ -821,6 +822,9 @@ impl Machine for GeoSite {
 
 const FENCED: &str = "the other sites have fenced this one, and go on without it: what it had not told them \
                       is lost. Move its directory aside, and start it again: it fetches what they have";
+
+const FENCE_UNDER_WAY: &str = "the other sites are about to fence this site, and take nothing of it any more: \
+                               see `ordo admin status` there, and docs/geo.md";
 
 const WAITS_TO_HEAR: &str = "the site has restarted, and waits to hear another site: the others may have \
                              fenced it while it was down. If all others are gone for good, force a fence of \

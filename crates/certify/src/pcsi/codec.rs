@@ -430,6 +430,7 @@ enum_form!(Fencing {
     8 => Outdated { promised },
     9 => Decided { decisions },
     10 => Fenced { incarnation },
+    11 => UnderWay { incarnation },
 });
 
 enum_form!(Record {

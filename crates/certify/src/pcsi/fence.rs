@@ -53,7 +53,7 @@
 //! fenced incarnation is like a site that has not heard of the fence yet, and hears of it from any site that
 //! knows the decision.
 
-use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, Update, message::Fencing};
+use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, TransactionName, Update, message::Fencing};
 use crate::Answer;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -505,6 +505,17 @@ impl Pcsi {
         }
     }
 
+    /// Tells a site whose message this one refuses why.
+    pub(super) fn tell_refused(&self, site: NodeId, sender: Incarnation, effects: &mut SiteEffects) {
+        let decided = self.fences.incarnation_of(site);
+        let why = match self.fences.frozen.get(&site) {
+            _ if decided > sender => Fencing::Fenced { incarnation: decided },
+            Some(candidate) => Fencing::UnderWay { incarnation: candidate.incarnation },
+            None => return,
+        };
+        self.post(site, Message::Fencing(why), effects);
+    }
+
     /// Takes decisions in that this site does not know.
     pub(super) fn learn(&mut self, decisions: &BTreeMap<NodeId, Decision>, effects: &mut SiteEffects) {
         let is_new = |(&site, decision): (&NodeId, &Decision)| {
@@ -671,6 +682,12 @@ impl Pcsi {
             Fencing::Decided { decisions } => self.learn(&decisions, effects),
             Fencing::Fenced { incarnation } => {
                 self.is_fenced |= incarnation > self.incarnation && !self.is_joining();
+            }
+            Fencing::UnderWay { incarnation } if incarnation > self.incarnation && !self.is_joining() => {
+                self.refused_by.insert(from);
+                // The other sites will not have them.
+                let names: Vec<TransactionName> = self.committing.keys().copied().collect();
+                names.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
             }
             _ => {}
         }

@@ -151,7 +151,15 @@ impl Pcsi {
 
     /// Whether this site begins transactions and votes.
     pub fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open) && !self.is_fenced && !self.waits_to_hear()
+        matches!(self.phase, Phase::Open)
+            && !self.is_fenced
+            && !self.waits_to_hear()
+            && !self.is_about_to_be_fenced()
+    }
+
+    /// Whether another site has said that a fence of this one is under way, and has sent nothing else since.
+    pub fn is_about_to_be_fenced(&self) -> bool {
+        !self.refused_by.is_empty()
     }
 
     /// Whether this site has restarted, and has not heard another site since: the others may have fenced it
@@ -472,6 +480,8 @@ impl Pcsi {
 
     /// A site counts again, also where the log says so.
     pub(super) fn keep_admitted(&mut self, site: NodeId) {
+        // A site that was open because it had nobody to hear need not hear the one that comes.
+        self.has_heard |= !self.waits_to_hear();
         self.fences.excluded.remove(&site);
         self.witnesses.exclude(&self.fences.excluded, &self.options);
         self.outgoing.admit(site, &self.options);

@@ -7,6 +7,7 @@ use super::join::{Installed, ReplicaState};
 use super::remote::{Fit, RemoteRead};
 use super::{CommitStamp, VectorClock};
 use crate::Conflict;
+use crate::access::record_bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::{BootId, Entry, Key, NodeId, PartitionId, RequestId};
@@ -44,9 +45,7 @@ pub struct Update {
 impl Update {
     /// About how many bytes of memory the update takes.
     pub(super) fn bytes(&self) -> usize {
-        let bytes = |(key, entry): (&Key, &Option<Entry>)| {
-            key.heap_bytes() + entry.as_ref().map_or(0, |entry| entry.value.heap_bytes())
-        };
+        let bytes = |(key, entry): (&Key, &Option<Entry>)| record_bytes(key, entry.as_ref());
         UPDATE_BYTES + self.writes.iter().map(bytes).sum::<usize>()
     }
 }
@@ -157,6 +156,8 @@ pub enum Fencing {
     Decided { decisions: BTreeMap<NodeId, Decision> },
     /// All incarnations of the receiver before this one are fenced.
     Fenced { incarnation: Incarnation },
+    /// The sender takes no messages of the receiver's incarnations before this one: a fence is under way.
+    UnderWay { incarnation: Incarnation },
 }
 
 /// A record of a site's log, which the site reads after a crash.

@@ -392,6 +392,8 @@ pub struct Pcsi {
     is_fenced: bool,
     /// This process need not wait to hear another site ([`Pcsi::waits_to_hear`]).
     has_heard: bool,
+    /// The sites that take no messages of this one, because a fence of it is under way.
+    refused_by: BTreeSet<NodeId>,
     fences: Fences,
     /// The sites that are fenced, and whose remaining updates are not all applied here.
     remaining: BTreeSet<NodeId>,
@@ -436,6 +438,7 @@ impl Pcsi {
             phase: Phase::joining(number),
             is_fenced: false,
             has_heard: false,
+            refused_by: BTreeSet::new(),
             fences: Fences::default(),
             remaining: BTreeSet::new(),
             boot: BootId(0),
@@ -653,12 +656,14 @@ impl Pcsi {
             Message::Fencing(message @ Fencing::Join { .. }) => self.handle_join(from, message, effects),
             // The sender knows a decision. It may be a site that this one takes for fenced.
             Message::Fencing(message @ Fencing::Fenced { .. }) => self.handle_round(from, message, effects),
-            _ if self.fences.refuses(from, letter.from) => {
-                let incarnation = self.fences.incarnation_of(from);
-                if incarnation > letter.from {
-                    self.post(from, Message::Fencing(Fencing::Fenced { incarnation }), effects);
-                }
+            Message::Fencing(message @ Fencing::UnderWay { .. })
+                if !self.fences.refuses(from, letter.from) =>
+            {
+                self.handle_round(from, message, effects);
             }
+            // What says that it is refused is not answered: two sites would say so for ever.
+            Message::Fencing(Fencing::UnderWay { .. }) => {}
+            _ if self.fences.refuses(from, letter.from) => self.tell_refused(from, letter.from, effects),
             Message::Fencing(
                 message @ (Fencing::Refused { .. }
                 | Fencing::Admitted { .. }
@@ -670,6 +675,7 @@ impl Pcsi {
             _ if letter.to != Some(self.incarnation) || self.is_joining() => {}
             message => {
                 self.has_heard |= !self.fences.excluded.contains(&from);
+                self.refused_by.remove(&from);
                 self.handle(from, message, effects);
             }
         }
@@ -817,10 +823,11 @@ impl Pcsi {
         }
     }
 
-    /// Sends a message to another site. A fenced site gets only messages about fences.
+    /// Sends a message to another site. A site that is fenced, or is about to be, gets only messages about
+    /// fences: it would take others as a sign that it counts.
     fn post(&self, to: NodeId, message: Message, effects: &mut SiteEffects) {
         let is_fencing = matches!(message, Message::Fencing(_));
-        if to == self.options.me || (self.fences.excluded.contains(&to) && !is_fencing) {
+        if to == self.options.me || (!self.fences.is_here(to) && !is_fencing) {
             return;
         }
         let incarnation = (!is_fencing).then(|| self.fences.incarnation_of(to));

@@ -474,6 +474,44 @@ fn is_open_although_fenced_while_it_was_down() -> bool {
     is_open
 }
 
+/// Site 0 is to fence site 2, and waits for site 1 to agree. Site 2 hears site 0 only.
+#[test]
+fn a_site_closes_while_a_fence_of_it_is_under_way() {
+    for restarts in [false, true] {
+        let mut group = Group::new(3, &[&[0, 1, 2]]);
+        let key = group.key(0, 2);
+        group.lose(0, 1);
+        group.lose(1, 2);
+        assert_eq!(group.ask_to_fence(0, 2, true), FenceAnswer::Begun);
+        if restarts {
+            group.restart(2);
+        }
+        group.tick(200);
+        assert!(!group.is_open(2) && group.site(2).is_about_to_be_fenced());
+        let id = group.session(2);
+        group.begin(2, id);
+        assert!(!group.write(2, id, &[&key], Some("lost")).contains(&Answer::Committed));
+        group.reconnect();
+        group.tick(200);
+        assert!(group.site(2).is_fenced() && group.is_open(0) && group.is_open(1));
+    }
+}
+
+/// Of two sites, one restarts alone, and the other has lost its disk.
+#[test]
+fn a_site_that_has_nobody_to_hear_stays_open_while_another_one_joins() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    group.restart(0);
+    group.lose_disk(1);
+    let mut has_opened = false;
+    for _ in 0..200 {
+        group.tick(1);
+        assert!(group.is_open(0) || !has_opened);
+        has_opened |= group.is_open(0);
+    }
+    assert!(group.is_open(0) && group.is_open(1));
+}
+
 #[test]
 fn a_site_that_restarts_waits_to_hear_another_one() {
     assert!(!is_open_although_fenced_while_it_was_down());
