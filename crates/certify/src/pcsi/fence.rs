@@ -17,6 +17,10 @@
 //! while; so the decisions need no acknowledgements. The patience of sites grows with their places and with
 //! the ballots, until one of them finishes its round.
 //!
+//! A target that still runs is told so by whoever refuses its messages ([`Fencing::UnderWay`]), and closes:
+//! what it committed now would remain only if a participant had it already. It gets no other messages, so
+//! that one which restarts does not take them for a sign that it counts.
+//!
 //! **Majority.** Two halves that are cut from each other must not fence each other. A site's *members* are
 //! all sites except those that it knows to be fenced. A leader begins a round, and decides, only if its
 //! voters are more than half of the leader's members, or exactly half of them with the member of the lowest
