@@ -823,8 +823,8 @@ impl Machine for GeoSite {
 const FENCED: &str = "the other sites have fenced this one, and go on without it: what it had not told them \
                       is lost. Move its directory aside, and start it again: it fetches what they have";
 
-const FENCE_UNDER_WAY: &str = "the other sites are about to fence this site, and take nothing of it any more: \
-                               see `ordo admin status` there, and docs/geo.md";
+const FENCE_UNDER_WAY: &str = "the other sites are about to fence this site, and take nothing of it any \
+                               more. See `ordo admin status` there, and docs/geo.md";
 
 const WAITS_TO_HEAR: &str = "the site has restarted, and waits to hear another site: the others may have \
                              fenced it while it was down. If all others are gone for good, force a fence of \

@@ -500,8 +500,8 @@ impl IoThread {
         }
     }
 
-    /// The connections whose turn does not come keep what was received: the first of them has its bytes in the
-    /// room with this number.
+    /// The connections whose turn does not come keep what was received: the first of them has its bytes in
+    /// the room with this number.
     fn keep_received(&mut self, place: usize, tokens: &[usize]) {
         for (&token, room) in tokens.iter().zip(self.ahead.chunks(AHEAD_BYTES).skip(place)) {
             if let Some(Some(connection)) = self.connections.get_mut(token) {
