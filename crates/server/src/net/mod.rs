@@ -19,7 +19,7 @@
 #![deny(clippy::too_many_lines)]
 
 pub mod clients;
-mod connection;
+pub(crate) mod connection;
 pub(crate) mod intake;
 mod io_thread;
 pub mod listen;

@@ -1,6 +1,7 @@
 //! Sessions without sockets: what transcripts cannot say, because it depends on what is under way.
 
 mod node;
+mod received;
 mod transcripts;
 
 use super::thread_context::REPLICATED_BYTES_MAX;

@@ -100,14 +100,19 @@ impl TestNode {
         }
     }
 
-    /// Opens a connection, and gives its place.
-    pub(super) fn connect(&mut self) -> usize {
-        let place = self.connections.len();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 40_001 + place as u16));
+    /// The session of a client that has come.
+    pub(super) fn new_session(&mut self) -> Session {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 40_001 + self.connections.len() as u16));
         let arrival = Arrival { address, local_address: self.shared.address, now_ms: self.now_ms };
         let session = self.port.session();
         let client = self.shared.clients.connect(arrival, session, self.mailbox.clone(), usize::MAX);
-        let session = Session::new(client.expect("room"), &self.shared);
+        Session::new(client.expect("room"), &self.shared)
+    }
+
+    /// Opens a connection, and gives its place.
+    pub(super) fn connect(&mut self) -> usize {
+        let place = self.connections.len();
+        let session = self.new_session();
         self.connections.push(TestConnection { session, intake: Intake::default(), is_open: true });
         place
     }
