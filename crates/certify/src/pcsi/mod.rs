@@ -739,6 +739,9 @@ impl Pcsi {
     /// The first thing that this site waits for, or keeps for a snapshot.
     pub fn waits_for(&self) -> Option<&'static str> {
         let waits = [
+            (self.is_joining(), "it joins"),
+            (self.waits_to_hear(), "it waits to hear another site"),
+            (self.is_about_to_be_fenced(), "a fence of it is under way"),
             (!self.is_open(), "it is not open"),
             (!self.fences.is_idle(), "a fence is under way, or a site is out"),
             (!self.remaining.is_empty(), "updates of a fenced site are to be applied"),
