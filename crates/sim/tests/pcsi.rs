@@ -1,5 +1,6 @@
 //! PCSI: its promises, whatever goes wrong, and each deliberate defect found.
 
+use certify::pcsi::RemoteAccess;
 use ordo_sim::draw::{one_seed, seeds, tracing};
 use ordo_sim::minimize::minimize;
 use ordo_sim::options::{Options, SystemKind, Wishes};
@@ -12,6 +13,9 @@ use txn::mutant::{Mutant, with};
 /// Each defect is found within so many seeds.
 const SEEDS_PER_MUTANT: u64 = 3_000;
 
+/// The worlds with each way to use partitions of other sites.
+const SEEDS_WITH_REMOTE_ACCESS: u64 = 10;
+
 fn options(seed: u64) -> Options {
     Options::draw(seed, &Wishes { system: Some(SystemKind::Pcsi), ..Wishes::default() })
 }
@@ -21,12 +25,16 @@ fn options(seed: u64) -> Options {
 /// # Panics
 /// A world breaks a promise. A panic within a world ends the test, so each seed is printed before its world
 /// runs.
-fn run_all(seeds: impl Iterator<Item = u64>, options: impl Fn(u64) -> Options) -> Losses {
+fn run_all(
+    seeds: impl Iterator<Item = u64>,
+    remote_access: RemoteAccess,
+    options: impl Fn(u64) -> Options,
+) -> Losses {
     let (mut failed, mut all) = (Vec::new(), Losses::default());
     for seed in seeds {
         println!("seed {seed}");
         let options = options(seed);
-        let (outcome, losses) = run_with(&options, tracing().then(|| Trace::new(5_000)));
+        let (outcome, losses) = run_with(&options, remote_access, tracing().then(|| Trace::new(5_000)));
         if let Some(trace) = &outcome.trace {
             println!("{}", trace.text());
         }
@@ -38,6 +46,9 @@ fn run_all(seeds: impl Iterator<Item = u64>, options: impl Fn(u64) -> Options) -
         all.updates += losses.updates;
         all.fetched += losses.fetched;
         all.acknowledged += losses.acknowledged;
+        all.remote_reads += losses.remote_reads;
+        all.remote_updates += losses.remote_updates;
+        all.nulls += losses.nulls;
     }
     assert!(failed.is_empty(), "seeds {failed:?} fail");
     println!("{all:?}");
@@ -46,7 +57,7 @@ fn run_all(seeds: impl Iterator<Item = u64>, options: impl Fn(u64) -> Options) -
 
 #[test]
 fn every_seed_keeps_the_promises() {
-    let all = run_all(seeds(120), options);
+    let all = run_all(seeds(120), RemoteAccess::Refused, options);
     // Disks are lost, with updates that nobody has, and with updates that another site has.
     let has_met = all.logs >= 30 && all.updates >= 3 && all.fetched >= 300 && all.acknowledged >= 2_000;
     assert!(one_seed() || has_met, "{all:?}");
@@ -77,9 +88,28 @@ fn options_with_fences(seed: u64) -> Options {
 
 #[test]
 fn sites_that_are_fenced_often_keep_the_promises() {
-    let all = run_all(seeds(60), options_with_fences);
+    let all = run_all(seeds(60), RemoteAccess::Refused, options_with_fences);
     // Fences without a majority are refused until the world has healed.
     assert!(one_seed() || (all.logs >= 180 && all.fetched >= 1_000), "{all:?}");
+}
+
+/// The options of a seed, in which each site keeps its disk and is not fenced.
+fn options_without_losses(seed: u64) -> Options {
+    let mut options = options(seed);
+    let loses = |fault: &Fault| matches!(fault, Fault::Replace { .. } | Fault::Crash { lose_disk: true, .. });
+    options.faults.retain(|timed| !loses(&timed.fault));
+    options
+}
+
+/// Updates that follow a granted number wait for ever if a fence loses the number. So these worlds lose no
+/// site.
+#[test]
+fn sites_that_use_partitions_of_others_keep_the_promises() {
+    for access in [RemoteAccess::Ghosts, RemoteAccess::Grants] {
+        let all = run_all(seeds(SEEDS_WITH_REMOTE_ACCESS), access, options_without_losses);
+        let has_met = all.remote_reads >= 100 && all.remote_updates >= 100;
+        assert!(one_seed() || has_met, "{access:?}: {all:?}");
+    }
 }
 
 #[test]
@@ -130,7 +160,7 @@ fn what_only_one_site_has_is_spared() {
         let wishes = Wishes { system: Some(SystemKind::Pcsi), nodes: Some(1), ..Wishes::default() };
         let drawn = Options::draw(seed, &wishes);
         let faults = vec![timed(20, lost), timed(40, Fault::Replace { host: 0 })];
-        let (outcome, losses) = run_with(&Options { faults, ..drawn }, None);
+        let (outcome, losses) = run_with(&Options { faults, ..drawn }, RemoteAccess::Refused, None);
         assert!(outcome.violation.is_none(), "seed {seed}: {:?}", outcome.violation);
         assert_eq!(losses.logs, 0);
     }

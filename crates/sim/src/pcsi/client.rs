@@ -1,7 +1,7 @@
 //! A client of a site: some sessions side by side, each with one transaction at a time. Where a session hears
 //! nothing, it asks again what became of its attempt, or makes another attempt of the same transaction.
 
-use super::ledger::{ClientAttempt, KnownOutcome};
+use super::ledger::{ClientAttempt, KnownOutcome, number};
 use super::{Ask, Frame, PcsiWorld, Tell, Timer};
 use crate::world::{Address, Core, Input, Violation};
 use certify::{Answer, WriteSet, session_opened};
@@ -73,6 +73,13 @@ impl Client {
             heard: Position::NONE,
         };
         Client { sessions: (0..sessions).map(session).collect() }
+    }
+
+    /// Its site has lost its disk, and what it knew of its sessions. Returns the places of their attempts:
+    /// the site's next incarnation may be the one that begins them.
+    pub fn forget_previous(&mut self) -> Vec<usize> {
+        self.sessions.iter_mut().for_each(|session| session.previous = None);
+        self.sessions.iter().map(|session| session.place).collect()
     }
 
     pub fn is_idle(&self) -> bool {
@@ -199,8 +206,11 @@ impl Turn<'_> {
         }
         let host = self.host();
         let ledger = &self.system.ledger;
-        let is_here = |key: &usize| ledger.has(host, ledger.sites.partition_of(&ledger.keys[*key]));
-        let here: Vec<usize> = (0..ledger.keys.len()).filter(is_here).collect();
+        let is_here = |key: &usize| ledger.has_key(host, *key);
+        let mut here: Vec<usize> = (0..ledger.keys.len()).filter(is_here).collect();
+        if ledger.sites.has_remote_access() && !here.is_empty() {
+            here = (0..ledger.keys.len()).collect();
+        }
         if here.is_empty() {
             self.session().left = 0;
             return;
@@ -228,6 +238,8 @@ impl Turn<'_> {
         let (number, previous) = (place as u64 + 1, session.previous);
         let attempt = ClientAttempt {
             number,
+            host: self.host(),
+            losses: self.system.ledger.losses(self.host()),
             reads: Default::default(),
             writes,
             previous,
@@ -260,6 +272,11 @@ impl Turn<'_> {
         match (self.session().step.clone(), tell) {
             (Step::Begin, Tell::Answer(Answer::Begun)) => self.look(),
             (Step::Look(key), Tell::Value { key: read, number }) if key == read => {
+                self.system.ledger.attempts[place].reads.insert(key, number);
+                self.look();
+            }
+            (Step::Look(key), Tell::Answer(Answer::Value(read))) => {
+                let number = number(read.entry.as_ref());
                 self.system.ledger.attempts[place].reads.insert(key, number);
                 self.look();
             }
@@ -303,11 +320,14 @@ impl Turn<'_> {
             (Answer::CommittedBefore, Some(id)) => self.system.ledger.committed_attempt(host, id),
             _ => None,
         };
-        self.system.ledger.attempts[place].told = KnownOutcome::NoEffect;
+        let ledger = &mut self.system.ledger;
+        ledger.attempts[place].told = KnownOutcome::NoEffect;
+        let has_lost = ledger.losses(host) > ledger.attempts[place].losses;
+        let is_forgotten = has_lost && ledger.sites.has_remote_access();
         let session = self.session();
         let (place, told) = match (committed, answer) {
             (Some(number), _) => {
-                session.previous = committed;
+                session.previous = committed.filter(|_| !is_forgotten);
                 (number as usize - 1, KnownOutcome::Committed)
             }
             (None, Answer::Unknown) => {

@@ -2,7 +2,7 @@
 //!
 //! Each writer reads what it overwrites, and writes its own number. So the versions of a key form a chain.
 
-use super::ledger::{ClientAttempt, KnownOutcome, Ledger, attempts_of, number};
+use super::ledger::{ClientAttempt, KnownOutcome, Ledger, attempts_of, number, update_in};
 use crate::world::Violation;
 use certify::pcsi::{CommitStamp, Incarnation, Pcsi, Record, TransactionName, Update};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,8 +71,12 @@ fn committed(end: &FinalSites<'_>) -> Result<BTreeSet<u64>, String> {
             {
                 return Err(format!("two attempts of a transaction have committed, one of them {id:?}"));
             }
-            let (Record::Committed { update, .. } | Record::Applied { update }) = record else { continue };
+            let Some(update) = update_in(record) else { continue };
             for (&partition, &stamp) in &update.stamps {
+                // The granter has filled the number of an update that is lost.
+                if stamp.is_granted() && end.lost.contains(&update.name) {
+                    continue;
+                }
                 if *owners.entry((partition, stamp)).or_insert(update.name) != update.name {
                     return Err(format!("two transactions have {stamp:?} of {partition:?}"));
                 }
@@ -83,7 +87,7 @@ fn committed(end: &FinalSites<'_>) -> Result<BTreeSet<u64>, String> {
     let (mut attempts, mut counts) = (BTreeSet::new(), BTreeMap::new());
     for record in end.logs().enumerate().flat_map(|(site, log)| log.iter().map(move |record| (site, record)))
     {
-        if let (site, Record::Committed { update, .. } | Record::Applied { update }) = record {
+        if let (site, Some(update)) = (record.0, update_in(record.1)) {
             *counts.entry((site, update.name)).or_insert(0) += 1;
         }
     }
@@ -102,11 +106,16 @@ fn committed(end: &FinalSites<'_>) -> Result<BTreeSet<u64>, String> {
             }
         }
     }
-    // The numbers of a site's incarnation have no hole.
-    let mut newest: BTreeMap<(PartitionId, NodeId, Incarnation), u64> = BTreeMap::new();
-    for (&(partition, stamp), name) in &owners {
-        let of = (partition, stamp.site, name.incarnation);
-        let last = newest.entry(of).or_insert(name.incarnation.base());
+    // The numbers of a site's incarnation have no hole, except those that it granted and could not fill.
+    let mut newest: BTreeMap<(PartitionId, NodeId, bool, Incarnation), u64> = BTreeMap::new();
+    for &(partition, stamp) in owners.keys() {
+        let (incarnation, is_granted) = (stamp.incarnation(), stamp.is_granted());
+        let is_over = end.sites[usize::from(stamp.site.0)].incarnation() != incarnation;
+        if is_granted && is_over {
+            continue;
+        }
+        let first = if is_granted { CommitStamp::granted_base(incarnation) } else { incarnation.base() };
+        let last = newest.entry((partition, stamp.site, is_granted, incarnation)).or_insert(first);
         *last += 1;
         if stamp.sequence != *last {
             return Err(format!("{:?} has no number {last} in {partition:?}", stamp.site));

@@ -24,6 +24,10 @@ pub(super) enum KnownOutcome {
 pub(super) struct ClientAttempt {
     /// From 1.
     pub number: u64,
+    /// The host of its site.
+    pub host: u16,
+    /// The logs that the host had lost before the attempt.
+    pub losses: usize,
     pub reads: BTreeMap<usize, u64>,
     pub writes: bool,
     /// The session's last acknowledged one, all of them at one site.
@@ -32,6 +36,11 @@ pub(super) struct ClientAttempt {
 }
 
 impl ClientAttempt {
+    /// Whether a client of a host does not know the outcome yet.
+    pub fn is_under_way(&self, host: u16) -> bool {
+        self.host == host && self.told == KnownOutcome::Nothing
+    }
+
     pub fn is_acknowledged(&self) -> bool {
         self.told == KnownOutcome::Committed
     }
@@ -60,9 +69,11 @@ impl Log {
 }
 
 /// The update in a record, if the record says that a site has committed or applied one.
-fn update_in(record: &Record) -> Option<&Arc<Update>> {
+pub(super) fn update_in(record: &Record) -> Option<&Arc<Update>> {
     match record {
-        Record::Committed { update, .. } | Record::Applied { update } => Some(update),
+        Record::Committed { update, .. } | Record::Applied { update } | Record::Nulled { update } => {
+            Some(update)
+        }
         _ => None,
     }
 }
@@ -176,7 +187,8 @@ impl Ledger {
         let others = self.logs.iter().filter(|log| log.out.is_none());
         let mut updates = others.flat_map(|log| log.durable().iter().filter_map(update_in));
         let is_lacked = |update: &&Arc<Update>| {
-            update.name.origin.0 == host && !self.has_update(usize::from(host), update)
+            let is_concerned = update.stamps.keys().any(|&of| self.has(host, of));
+            update.name.origin.0 == host && is_concerned && !self.has_update(usize::from(host), update)
         };
         updates.find(is_lacked).map_or(Ok(()), |update| {
             let text = format!("host {host} has opened without {:?}, which another site has", update.name);
@@ -207,7 +219,8 @@ impl Ledger {
             };
         };
         let sites = self.sites_with(host, update);
-        match sites >= sites_min || self.witnessed.contains(&update.name) {
+        // One site is the site that tells, also where it lacks the partition.
+        match sites >= sites_min || sites_min <= 1 || self.witnessed.contains(&update.name) {
             true => Ok(()),
             false => {
                 let text = format!("{:?} is told, and {sites} of {sites_min} sites had it", update.name);
@@ -368,6 +381,11 @@ impl Ledger {
         }
     }
 
+    /// The logs that a host has lost.
+    pub fn losses(&self, host: u16) -> usize {
+        self.logs[usize::from(host)].old.len()
+    }
+
     /// Whether a disk was lost or a site fenced.
     pub fn has_lost(&self) -> bool {
         self.logs.iter().any(|log| log.out.is_some() || !log.old.is_empty())
@@ -399,6 +417,28 @@ impl Ledger {
     pub fn figures(&self) -> (usize, usize) {
         let old = self.logs.iter().map(|log| log.old.len()).sum();
         (old, self.logs.iter().map(|log| log.fetched.len()).sum())
+    }
+
+    /// The numbers of acknowledged transactions that have read partitions which their sites do not have, and
+    /// of updates of such partitions.
+    pub fn remote_figures(&self) -> (usize, usize) {
+        let is_remote = |attempt: &&ClientAttempt| {
+            attempt.is_acknowledged() && attempt.reads.keys().any(|&key| !self.has_key(attempt.host, key))
+        };
+        let updates = self.updates();
+        let is_elsewhere =
+            |update: &&Arc<Update>| update.stamps.keys().any(|&of| !self.has(update.name.origin.0, of));
+        (self.attempts.iter().filter(is_remote).count(), updates.values().filter(is_elsewhere).count())
+    }
+
+    /// The number of null updates.
+    pub fn nulls(&self) -> usize {
+        self.updates().values().filter(|update| update.writes.is_empty()).count()
+    }
+
+    /// Whether a host has a replica of a key's partition.
+    pub fn has_key(&self, host: u16, key: usize) -> bool {
+        self.has(host, self.sites.partition_of(&self.keys[key]))
     }
 
     /// Whether clients delete a key.

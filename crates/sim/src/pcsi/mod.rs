@@ -5,9 +5,10 @@
 //! it are synced. Sites exchange letters as bytes.
 //!
 //! A client stays with one site. Its sessions begin transactions, read some keys of the site's partitions,
-//! and write their attempt's number to all of them, or delete some. So the versions of a key form a chain,
-//! and the judge needs no vector of the protocol. A session that hears nothing asks again what became of its
-//! attempt, or makes another attempt of the same transaction.
+//! and write their attempt's number to all of them, or delete some. In worlds with a [`RemoteAccess`] they
+//! also use keys of other partitions. So the versions of a key form a chain, and the judge needs no vector
+//! of the protocol. A session that hears nothing asks again what became of its attempt, or makes another
+//! attempt of the same transaction.
 //!
 //! **Faults.** A host can lose its disk ([`Fault::Crash`]), and an operator can fence a site
 //! ([`Fault::Replace`]): another site, which is drawn, is told to. Both are spared if no other site that
@@ -23,12 +24,16 @@
 //! goes when the faults are over. Nevertheless each other site must apply each update that one of them has,
 //! if the site may apply it. Then the site that went comes back.
 //!
-//! **Oracles.** What was durable is there after a start (`durability`). Each number belongs to one update,
-//! all sites concerned have all updates that are not lost, and no attempt has an effect that its client heard
-//! it has not (`commits`). When a client is told of a write, enough sites have each part of it on their disks
-//! (`min sites to write`). Of two writers of one version one loses (`lost updates`). What a transaction reads
-//! contains all that it causally follows (`snapshots`). In the end all replicas have the same, and keep
-//! nothing that nobody needs (`replica states`, `deletes`). The world adds that all ends.
+//! **Sessions.** A site that loses its disk forgets what its sessions have read and written in partitions
+//! that it does not have. So in worlds with such transactions, sessions begin anew with the site.
+//!
+//! **Oracles.** What was durable is there after a start (`durability`). Each number belongs to one update, a
+//! granted one to a transaction or a null update, all sites concerned have all updates that are not lost,
+//! and no attempt has an effect that its client heard it has not (`commits`). When a client is told of a
+//! write, enough sites have each part of it on their disks (`min sites to write`). Of two writers of one
+//! version one loses (`lost updates`). What a transaction reads contains all that it causally follows
+//! (`snapshots`). In the end all replicas have the same, and keep nothing that nobody needs (`replica
+//! states`, `deletes`). The world adds that all ends.
 
 mod client;
 mod judge;
@@ -45,7 +50,7 @@ use crate::world::{
     Address, Core, End, Fault, Input, Latency, Start, System, TimedFault, Traffic, Violation, World,
 };
 use bytes::Bytes;
-use certify::pcsi::{Pcsi, SiteMap, SiteOptions};
+use certify::pcsi::{Pcsi, RemoteAccess, SiteMap, SiteOptions};
 use certify::{Answer, WriteSet};
 use client::Client;
 use ledger::Ledger;
@@ -156,7 +161,7 @@ pub(crate) fn adjust(options: &mut Options, wishes: &Wishes) {
 }
 
 impl Plan {
-    fn draw(options: &Options, draw: &mut Draw) -> Plan {
+    fn draw(options: &Options, remote_access: RemoteAccess, draw: &mut Draw) -> Plan {
         let hosts = u64::from(options.nodes);
         let tick_ns = tick_ns(options.seed, &options.latency);
         let partitions = 1 + draw.below(4);
@@ -167,6 +172,7 @@ impl Plan {
         let replicas: Vec<Vec<NodeId>> = replicas.collect();
         let copies_min = replicas.iter().map(Vec::len).min().unwrap_or_default();
         let sites = SiteMap::new(replicas).expect("each partition has a site");
+        let sites = sites.with_remote_access(remote_access);
         // What a client's transaction takes.
         let flight_ticks = options.latency.flight_us() * 1_000 / tick_ns;
         let mut site = SiteOptions {
@@ -444,6 +450,17 @@ impl System for PcsiWorld {
         if is_fenced || end == End::DiskLost {
             self.tally.replaced += 1;
             self.ledger.lose_disk(host);
+            if self.plan.options.sites.has_remote_access() {
+                let hosts = self.plan.hosts;
+                let clients = self.clients.iter_mut().enumerate();
+                let own = clients.filter(|(number, _)| *number as u16 % hosts == host);
+                let places: Vec<usize> = own.flat_map(|(_, client)| client.forget_previous()).collect();
+                let attempts = &mut self.ledger.attempts;
+                places.into_iter().for_each(|place| {
+                    let under_way = attempts.get_mut(place).filter(|attempt| attempt.is_under_way(host));
+                    under_way.into_iter().for_each(|attempt| attempt.previous = None);
+                });
+            }
         }
         Ok(())
     }
@@ -528,7 +545,7 @@ impl System for PcsiWorld {
 
 /// What a run draws beside its options.
 pub fn describe(options: &Options) -> String {
-    format!("{:?}", Plan::draw(options, &mut Draw::new(mix(options.seed))))
+    format!("{:?}", Plan::draw(options, RemoteAccess::Refused, &mut Draw::new(mix(options.seed))))
 }
 
 /// Why a world cannot be like this, if it cannot.
@@ -544,7 +561,7 @@ pub(crate) fn check(options: &Options) -> Result<(), String> {
 
 /// Runs sites of PCSI.
 pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
-    run_with(options, trace).0
+    run_with(options, RemoteAccess::Refused, trace).0
 }
 
 /// What became of logs in a run.
@@ -558,12 +575,19 @@ pub struct Losses {
     pub fetched: usize,
     /// Transactions with writes that were acknowledged.
     pub acknowledged: usize,
+    /// Transactions that were acknowledged and have read partitions that their sites do not have.
+    pub remote_reads: usize,
+    /// Updates of partitions that their sites do not have.
+    pub remote_updates: usize,
+    /// Granted numbers that belong to no transaction.
+    pub nulls: usize,
 }
 
-/// Runs sites of PCSI, and tells what they lost.
-pub fn run_with(options: &Options, trace: Option<Trace>) -> (Outcome, Losses) {
+/// Runs sites of PCSI, and tells what they lost. With a remote access, clients also use partitions that their
+/// sites do not have.
+pub fn run_with(options: &Options, remote_access: RemoteAccess, trace: Option<Trace>) -> (Outcome, Losses) {
     let mut draw = Draw::new(mix(options.seed));
-    let plan = Plan::draw(options, &mut draw);
+    let plan = Plan::draw(options, remote_access, &mut draw);
     let mut setting = setting(options);
     setting.limits.settle_ms += 3 * SETTLE_TICKS * plan.tick_ns / 1_000_000;
     setting.limits.settle_ms += options.operations * (plan.think_us / 1_000 + 10 * options.timeout_ms);
@@ -573,6 +597,15 @@ pub fn run_with(options: &Options, trace: Option<Trace>) -> (Outcome, Losses) {
     let (system, trace) = world.into_parts();
     let (logs, fetched) = system.ledger.figures();
     let written = system.ledger.attempts.iter().filter(|attempt| attempt.is_acknowledged() && attempt.writes);
-    let losses = Losses { logs, updates: system.ledger.lost.len(), fetched, acknowledged: written.count() };
+    let (remote_reads, remote_updates) = system.ledger.remote_figures();
+    let losses = Losses {
+        logs,
+        updates: system.ledger.lost.len(),
+        fetched,
+        acknowledged: written.count(),
+        remote_reads,
+        remote_updates,
+        nulls: system.ledger.nulls(),
+    };
     (Outcome { report: Report { account, tally: system.tally }, violation: result.err(), trace }, losses)
 }

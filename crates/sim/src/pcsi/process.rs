@@ -231,6 +231,12 @@ impl Turn<'_> {
         match ask {
             Ask::Begin => site.begin(id, effects),
             Ask::Commit(writes) => site.commit(id, writes, effects),
+            Ask::Look(key)
+                if self.system.plan.options.sites.has_remote_access()
+                    && !self.system.ledger.has_key(self.host, key) =>
+            {
+                site.look_remote(id, self.system.ledger.keys[key].clone(), effects);
+            }
             Ask::Look(key) => {
                 let tell = match site.look(id, &self.system.ledger.keys[key]) {
                     Ok(read) => Tell::Value { key, number: number(read.entry.as_ref()) },
