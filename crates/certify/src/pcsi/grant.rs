@@ -56,7 +56,7 @@ struct Grant {
     is_void: bool,
 }
 
-/// What this site has granted, by partition and number.
+/// The numbers that this site has granted, by partition and number.
 #[derive(Debug, Default)]
 pub(super) struct Grants(BTreeMap<(PartitionId, u64), Grant>);
 
@@ -167,13 +167,7 @@ impl Pcsi {
             if !has_room || is_active(Mutant::KeepVoid) {
                 return;
             }
-            self.last_number += 1;
-            let name = TransactionName {
-                origin: self.options.me,
-                incarnation: self.incarnation,
-                boot: self.boot,
-                number: self.last_number,
-            };
+            let name = self.next_name();
             let stamps = BTreeMap::from([(partition, CommitStamp { site: self.options.me, sequence })]);
             let (depends, writes) = (BTreeMap::new(), BTreeMap::new());
             let update = Arc::new(Update { name, number, stamps, depends, writes });

@@ -82,9 +82,9 @@ pub enum Message {
     /// From a resolver that waits: what became of the transaction?
     Ask(TransactionName),
     /// All updates of the sender in `sent + 1..=through` that concern the receiver, which was sent those up
-    /// to `sent` before, and has acknowledged those up to `after`. Of the latter, some other site lacks the
-    /// ones in the runs `retained`, which grow: the first and the last number of each. The sender's newest
-    /// update is `last`.
+    /// to `sent` before, and has acknowledged those up to `after`. Some other site lacks those acknowledged
+    /// ones that are in the runs `retained`, which grow: the first and the last number of each. The sender's
+    /// newest update is `last`.
     Updates {
         after: u64,
         sent: u64,

@@ -625,13 +625,7 @@ impl Pcsi {
         if kept >= self.options.retained_max || is_full {
             return effects.answers.push((id, Answer::Unavailable));
         }
-        self.last_number += 1;
-        let name = TransactionName {
-            origin: self.options.me,
-            incarnation: self.incarnation,
-            boot: self.boot,
-            number: self.last_number,
-        };
+        let name = self.next_name();
         let resolvers: BTreeSet<NodeId> = writes.records.keys().map(|key| sites.resolver_of(key)).collect();
         let (awaited, granted) = (resolvers.clone(), BTreeMap::new());
         let writes = writes.records;
@@ -661,7 +655,7 @@ impl Pcsi {
             {
                 self.handle_round(from, message, effects);
             }
-            // What says that it is refused is not answered: two sites would say so for ever.
+            // A site that refuses the sender does not answer this: two sites would do so for ever.
             Message::Fencing(Fencing::UnderWay { .. }) => {}
             _ if self.fences.refuses(from, letter.from) => self.tell_refused(from, letter.from, effects),
             Message::Fencing(
@@ -925,6 +919,17 @@ impl Pcsi {
         let questions: Vec<(NodeId, Message)> =
             late.flat_map(|(&name, committing)| self.questions(name, committing)).collect();
         questions.into_iter().for_each(|(resolver, question)| self.send(resolver, question, effects));
+    }
+
+    /// The name of the next transaction of this site.
+    fn next_name(&mut self) -> TransactionName {
+        self.last_number += 1;
+        TransactionName {
+            origin: self.options.me,
+            incarnation: self.incarnation,
+            boot: self.boot,
+            number: self.last_number,
+        }
     }
 
     /// The questions to the resolvers whose votes a transaction of this site waits for.

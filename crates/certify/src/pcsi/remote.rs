@@ -44,9 +44,9 @@ use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{Entry, Key, NodeId, PartitionId, RequestId};
 
-/// A replica notes so many states at most, and each for so many periods.
+/// A replica notes at most this number of states, and each for the same number of periods.
 const STATES_MAX: usize = 16;
-/// A holder that is behind, or silent, is asked so often before another one is.
+/// A site asks a holder that is behind, or silent, this number of times before it asks another one.
 const ASKS_PER_HOLDER: u64 = 3;
 
 /// A state of a replica that transactions of other sites may read.
@@ -68,7 +68,7 @@ pub struct RemoteRead {
 
 struct_form!(RemoteRead { version, entry, view, depends });
 
-/// What a transaction of another site must, and may, see in a partition.
+/// The bounds of the state that a transaction of another site may see in a partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
     /// The state that the transaction has read before, if it has.
@@ -91,7 +91,7 @@ impl Fit {
     }
 }
 
-/// What a transaction does when its remote read is answered.
+/// The next step of a transaction when its remote read is answered.
 #[derive(Clone, Debug)]
 enum Then {
     Answer,
@@ -117,12 +117,12 @@ impl Pending {
     }
 }
 
-/// What a site keeps for remote reads: those of other sites, and its own.
+/// The memory of a site for remote reads: those of other sites, and its own.
 #[derive(Debug, Default)]
 pub(super) struct RemoteReads {
     /// The states of this site's replicas, the oldest first.
     states: BTreeMap<PartitionId, VecDeque<State>>,
-    /// What committed transactions of this site have read and written in partitions that it does not have.
+    /// Committed transactions of this site have read and written this much of partitions that it lacks.
     pub followed: BTreeMap<PartitionId, VectorClock>,
 }
 
