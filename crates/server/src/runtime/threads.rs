@@ -291,7 +291,9 @@ impl Collector {
         let started = Instant::now();
         while self.owed > 0 && started.elapsed() < COLLECT_MAX {
             let looked_at = view.collect(COLLECT_RECORDS) as u64;
-            self.owed = if looked_at == 0 { 0 } else { self.owed.saturating_sub(looked_at) };
+            // Fewer than that are all that there are.
+            let is_through = looked_at < COLLECT_RECORDS as u64;
+            self.owed = if is_through { 0 } else { self.owed.saturating_sub(looked_at) };
         }
     }
 }
