@@ -352,8 +352,13 @@ async fn run_commands(mut tx: Tx, block: &Block, commands: &[&[Blob]], terms: Te
             };
             turn.add(next);
         }
+        let offset_ms = match turn.takes_date {
+            true => Some(FragmentValue::from(Reply::Integer(tx.clock_offset_ms().await?))),
+            false => None,
+        };
         let found = tx.find_unnoted(&turn.key, turn.kind).await?;
-        let done = turn.execute(found, tx.now_ms(), |reply| replies.push(room.admit(reply)));
+        let reply = |reply| replies.push(room.admit(reply));
+        let done = turn.execute(found, offset_ms.as_slice(), tx.now_ms(), reply);
         tx.write_done(&turn.key, done).await?;
     }
     Ok(Reply::Array(replies))
@@ -364,6 +369,7 @@ struct Step<'a> {
     key: Key,
     command: &'static Command,
     operation: Operation<'a>,
+    takes_date: bool,
 }
 
 impl<'a> Step<'a> {
@@ -375,8 +381,9 @@ impl<'a> Step<'a> {
         };
         let args = &words[1..];
         let key = per_key.only_key(keys, args)?;
-        let plan = per_key.dateless_plan(args)?;
-        Some(Step { key, command, operation: per_key.operation(plan, args, 0) })
+        let plan = (per_key.plan)(args).ok()?;
+        let operation = per_key.operation(plan, args, 0);
+        Some(Step { key, command, operation, takes_date: plan.takes_date })
     }
 }
 
@@ -412,19 +419,20 @@ const TURN_MAX: usize = 256;
 struct Turn<'a> {
     key: Key,
     kind: FragmentKind,
+    takes_date: bool,
     commands: Vec<(&'static Command, Operation<'a>)>,
 }
 
 impl Default for Turn<'_> {
     fn default() -> Self {
-        Turn { key: Key::new(b""), kind: FragmentKind::Read, commands: Vec::new() }
+        Turn { key: Key::new(b""), kind: FragmentKind::Read, takes_date: false, commands: Vec::new() }
     }
 }
 
 impl<'a> Turn<'a> {
     /// Becomes the turn that begins with a step.
-    fn begin(&mut self, Step { key, command, operation }: Step<'a>) {
-        (self.key, self.kind) = (key, operation.kind);
+    fn begin(&mut self, Step { key, command, operation, takes_date }: Step<'a>) {
+        (self.key, self.kind, self.takes_date) = (key, operation.kind, takes_date);
         self.commands.clear();
         self.commands.push((command, operation));
     }
@@ -435,22 +443,25 @@ impl<'a> Turn<'a> {
     }
 
     /// Adds a step that belongs to the turn.
-    fn add(&mut self, Step { command, operation, .. }: Step<'a>) {
+    fn add(&mut self, Step { command, operation, takes_date, .. }: Step<'a>) {
+        self.takes_date |= takes_date;
         if operation.kind != self.kind {
             self.kind = FragmentKind::Update;
         }
         self.commands.push((command, operation));
     }
 
-    /// Executes the commands on what was found, or had expired, and gives each reply as it comes.
+    /// Executes the commands on what was found, or had expired, and gives each reply as it comes. The input is
+    /// the clock's offset, if a command takes a date.
     fn execute(
         &self,
         (found, has_expired): (Option<Entry>, bool),
+        inputs: &[FragmentValue],
         now_ms: u64,
         mut reply: impl FnMut(Reply),
     ) -> Done {
         let found = found.as_ref();
-        let context = FragmentContext { place: 0, found, own: None, has_expired, inputs: &[], now_ms };
+        let context = FragmentContext { place: 0, found, own: None, has_expired, inputs, now_ms };
         if let [(command, operation)] = self.commands[..] {
             told::note(|| Note::Began(command.name));
             let Done { write, value, .. } = operation.execute(&self.key, context);

@@ -1,14 +1,16 @@
 //! Appending to streams, trimming them, deleting from them.
 
 use super::{id, id_reply, ids};
-use crate::commands::collections::{find, put, to_change};
+use crate::commands::collections::{FoundIn, find, found_in, put, stored, taken};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
+use crate::table::per_key::{PerKeyResult, Plan, date_offset_ms};
 use crate::work;
 use crate::{errors, parse};
 use std::sync::Arc;
+use txn::fragments::Done;
 use txn::value::{StreamEntry, StreamId, StreamValue};
-use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
+use txn::{Blob, FragmentContext, Intent, Key, Note, Outcome, Reply, Tx, clock, told};
 
 const EXHAUSTED: Reply =
     Reply::error("ERR The stream has exhausted the last possible ID, unable to add more items");
@@ -144,9 +146,8 @@ fn words(args: &[Blob], adds: bool) -> Result<Words, Reply> {
     Ok(words)
 }
 
-/// The id of the next entry.
-fn next_id(wanted: &NewId, stream: &StreamValue, now_ms: u64) -> Result<StreamId, Reply> {
-    let last = stream.last_id;
+/// The id of the entry behind the last one of a stream.
+fn next_id(wanted: &NewId, last: StreamId, now_ms: u64) -> Result<StreamId, Reply> {
     let Some(after) = last.next() else {
         return Err(EXHAUSTED);
     };
@@ -161,39 +162,46 @@ fn next_id(wanted: &NewId, stream: &StreamValue, now_ms: u64) -> Result<StreamId
     if id > last { Ok(id) } else { Err(SMALL_ID) }
 }
 
+/// What XADD is told, and the entry's fields.
+fn addition(args: &[Blob]) -> Result<(NewId, Words, &[Blob]), Reply> {
+    let mut words = words(&args[1..], true)?;
+    let fields = &args[1 + words.taken..];
+    match words.id.take() {
+        Some(NewId::This(StreamId::MIN)) if !fields.is_empty() && fields.len().is_multiple_of(2) => {
+            Err(ZERO_ID)
+        }
+        Some(id) if !fields.is_empty() && fields.len().is_multiple_of(2) => Ok((id, words, fields)),
+        _ => Err(errors::wrong_arity_of("xadd")),
+    }
+}
+
+/// The plan of XADD.
+pub fn xadd_plan(args: &[Blob]) -> Result<Plan, Reply> {
+    let (id, ..) = addition(args)?;
+    Ok(Plan { takes_date: matches!(id, NewId::Any), ..Plan::of_change() })
+}
+
 /// XADD key [NOMKSTREAM] [MAXLEN | MINID [= | ~] threshold [LIMIT count]] * | id field value [field value
 /// ...]
-pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let words = argument!(words(&args[1..], true));
-    let fields = &args[1 + words.taken..];
-    let wanted = match words.id {
-        Some(wanted) if !fields.is_empty() && fields.len().is_multiple_of(2) => wanted,
-        _ => return Ok(errors::wrong_arity_of("xadd")),
-    };
-    if matches!(wanted, NewId::This(StreamId::MIN)) {
-        return Ok(ZERO_ID);
-    }
-    let key = Key::from(&args[0]);
-    let found = found!(find::<Arc<StreamValue>>(tx, &key, Intent::Update));
+pub fn xadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
+    let (id, words, fields) = addition(args)?;
+    let found = found_in::<Arc<StreamValue>>(context)?;
     if found.is_none() && words.no_stream {
-        return Ok(Reply::Nil);
+        return Ok(Done::read(Reply::Nil));
     }
-    let (stream, expires_at_ms) = to_change(found);
-    let mut stream = Arc::<StreamValue>::unwrap_or_clone(stream);
-    let date_ms = match wanted {
-        NewId::Any => tx.date_ms().await?,
-        _ => 0,
-    };
-    let id = argument!(next_id(&wanted, &stream, date_ms));
-    stream.append(StreamEntry { id, fields: Arc::from(fields) });
-    let trimmed = words.trim.map_or(0, |trim| trim.apply(&mut stream));
-    put(tx, &key, Arc::new(stream), expires_at_ms).await?;
+    let last = found.as_ref().and_then(FoundIn::look).map_or(StreamId::MIN, |stream| stream.last_id);
+    let id = next_id(&id, last, clock::date_ms(context.now_ms, date_offset_ms(context)))?;
+    let (mut stream, expires_at_ms) = taken(found);
+    let changed = Arc::make_mut(&mut stream);
+    changed.append(StreamEntry { id, fields: Arc::from(fields) });
+    let trimmed = words.trim.map_or(0, |trim| trim.apply(changed));
     if trimmed > 0 {
-        // One write, of which two things are told.
-        tx.note(|| Note::Named("xtrim".into()));
-        tx.note(|| Note::Wrote { key, is_present: true, expires: expires_at_ms != 0 });
+        // One write, of which two things are told: this one, and then the write itself.
+        let (key, expires) = (Key::from(&args[0]), expires_at_ms != 0);
+        told::note(|| Note::Wrote { key, is_present: true, expires });
+        told::note(|| Note::Named("xtrim".into()));
     }
-    Ok(id_reply(id))
+    Ok(stored(stream, expires_at_ms, id_reply(id)))
 }
 
 /// XTRIM key MAXLEN | MINID [= | ~] threshold [LIMIT count]

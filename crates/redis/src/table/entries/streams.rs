@@ -38,7 +38,7 @@ const XINFO: &[Command] = &[
 ];
 
 pub(super) const COMMANDS: &[Command] = &[
-    stream("xadd", -5, data!(add::xadd)).stores().fast().keys(RW_UPDATE),
+    stream("xadd", -5, per_key!(add::xadd_plan, add::xadd)).stores().fast().keys(RW_UPDATE),
     stream("xtrim", -4, data!(add::xtrim)).write().keys(RW_DELETE),
     stream("xdel", -3, data!(add::xdel)).write().fast().keys(RW_DELETE),
     stream("xlen", 2, data!(add::xlen)).readonly().fast().keys(RO),
