@@ -44,7 +44,7 @@ pub mod checkpoint;
 mod clears;
 pub mod digest;
 mod index;
-mod newest;
+mod packed;
 mod partition;
 mod publish;
 mod record;

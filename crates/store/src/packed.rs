@@ -1,7 +1,9 @@
-//! The only version of a key, packed: what a record has in place while nobody needs older ones.
+//! A version of a key, packed: what a record has in place while nobody needs older ones.
 
+use crate::clears::Clears;
 use crate::versions::Version;
 use std::sync::Arc;
+use txn::tx::Read;
 use txn::value::{HashValue, ListValue, LongString, SetValue, SortedSetValue, StreamValue};
 use txn::{Blob, Entry, Position, Value};
 
@@ -23,9 +25,9 @@ impl Position48 {
     }
 }
 
-/// The newest version, in 24 bytes: its position, and its value in place or shared.
+/// A version in 24 bytes: its position, and its value in place or shared.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Newest {
+pub(crate) enum Packed {
     /// There is no version.
     #[default]
     None,
@@ -49,84 +51,98 @@ pub(crate) enum Newest {
 }
 
 const _: () = assert!(
-    size_of::<Newest>() == 24,
+    size_of::<Packed>() == 24,
     "a record without an engine's part is 64 bytes with its count: docs/memory.md"
 );
 
-impl From<Version> for Newest {
-    fn from(version: Version) -> Newest {
+impl From<Version> for Packed {
+    fn from(version: Version) -> Packed {
         let Version { position, entry } = version;
         let Some(entry) = entry else {
-            return if position == Position::NONE { Newest::None } else { Newest::Tombstone(position) };
+            return if position == Position::NONE { Packed::None } else { Packed::Tombstone(position) };
         };
         let Some(at) = Position48::new(position).filter(|_| entry.expires_at_ms == 0) else {
-            return Newest::Whole(Box::new(Version { position, entry: Some(entry) }));
+            return Packed::Whole(Box::new(Version { position, entry: Some(entry) }));
         };
         match entry.value {
             Value::String(blob) if blob.len() <= SHORT_BYTES_MAX => {
                 let mut bytes = [0; SHORT_BYTES_MAX];
                 bytes[..blob.len()].copy_from_slice(&blob);
-                Newest::Short { length: blob.len() as u8, position: at, bytes }
+                Packed::Short { length: blob.len() as u8, position: at, bytes }
             }
-            Value::String(blob) => Newest::String(at, blob.into_shared()),
-            Value::LongString(value) => Newest::LongString(at, value),
-            Value::Hash(value) => Newest::Hash(at, value),
-            Value::List(value) => Newest::List(at, value),
-            Value::Set(value) => Newest::Set(at, value),
-            Value::SortedSet(value) => Newest::SortedSet(at, value),
-            Value::Stream(value) => Newest::Stream(at, value),
+            Value::String(blob) => Packed::String(at, blob.into_shared()),
+            Value::LongString(value) => Packed::LongString(at, value),
+            Value::Hash(value) => Packed::Hash(at, value),
+            Value::List(value) => Packed::List(at, value),
+            Value::Set(value) => Packed::Set(at, value),
+            Value::SortedSet(value) => Packed::SortedSet(at, value),
+            Value::Stream(value) => Packed::Stream(at, value),
         }
     }
 }
 
-impl From<Newest> for Version {
-    fn from(newest: Newest) -> Version {
-        let (position, value) = match newest {
-            Newest::None | Newest::Dead => return Version { position: Position::NONE, entry: None },
-            Newest::Tombstone(position) => return Version { position, entry: None },
-            Newest::Whole(version) => return *version,
-            Newest::Short { length, position, bytes } => {
+impl From<Packed> for Version {
+    fn from(packed: Packed) -> Version {
+        let (position, value) = match packed {
+            Packed::None | Packed::Dead => return Version { position: Position::NONE, entry: None },
+            Packed::Tombstone(position) => return Version { position, entry: None },
+            Packed::Whole(version) => return *version,
+            Packed::Short { length, position, bytes } => {
                 (position, Value::String(Blob::new(&bytes[..usize::from(length)])))
             }
-            Newest::String(position, bytes) => (position, Value::String(Blob::from(bytes))),
-            Newest::LongString(position, value) => (position, Value::LongString(value)),
-            Newest::Hash(position, value) => (position, Value::Hash(value)),
-            Newest::List(position, value) => (position, Value::List(value)),
-            Newest::Set(position, value) => (position, Value::Set(value)),
-            Newest::SortedSet(position, value) => (position, Value::SortedSet(value)),
-            Newest::Stream(position, value) => (position, Value::Stream(value)),
+            Packed::String(position, bytes) => (position, Value::String(Blob::from(bytes))),
+            Packed::LongString(position, value) => (position, Value::LongString(value)),
+            Packed::Hash(position, value) => (position, Value::Hash(value)),
+            Packed::List(position, value) => (position, Value::List(value)),
+            Packed::Set(position, value) => (position, Value::Set(value)),
+            Packed::SortedSet(position, value) => (position, Value::SortedSet(value)),
+            Packed::Stream(position, value) => (position, Value::Stream(value)),
         };
         Version { position: position.get(), entry: Some(Entry { value, expires_at_ms: 0 }) }
     }
 }
 
-impl Newest {
+impl Packed {
     /// Its position; [`Position::NONE`] if there is no version.
     #[inline]
     pub(crate) fn position(&self) -> Position {
         match self {
-            Newest::None | Newest::Dead => Position::NONE,
-            Newest::Whole(version) => version.position,
-            Newest::Tombstone(position) => *position,
-            Newest::Short { position, .. }
-            | Newest::String(position, _)
-            | Newest::LongString(position, _)
-            | Newest::Hash(position, _)
-            | Newest::List(position, _)
-            | Newest::Set(position, _)
-            | Newest::SortedSet(position, _)
-            | Newest::Stream(position, _) => position.get(),
+            Packed::None | Packed::Dead => Position::NONE,
+            Packed::Whole(version) => version.position,
+            Packed::Tombstone(position) => *position,
+            Packed::Short { position, .. }
+            | Packed::String(position, _)
+            | Packed::LongString(position, _)
+            | Packed::Hash(position, _)
+            | Packed::List(position, _)
+            | Packed::Set(position, _)
+            | Packed::SortedSet(position, _)
+            | Packed::Stream(position, _) => position.get(),
         }
     }
     /// Whether it is a version with an entry.
     #[inline]
     pub(crate) fn is_present(&self) -> bool {
-        !matches!(self, Newest::None | Newest::Dead | Newest::Tombstone(_))
+        !matches!(self, Packed::None | Packed::Dead | Packed::Tombstone(_))
+    }
+    /// What a reader up to `upto` gets, who sees this version and no later one.
+    #[inline]
+    pub(crate) fn seen(&self, upto: Position, clears: &Clears) -> Read {
+        let position = self.position();
+        match self.is_live(upto, clears) {
+            true => Read { entry: self.entry(), version: position },
+            false => Read { entry: None, version: clears.tombstone(position, upto) },
+        }
+    }
+    /// Whether it is an entry to such a reader.
+    #[inline]
+    pub(crate) fn is_live(&self, upto: Position, clears: &Clears) -> bool {
+        self.is_present() && self.position() >= clears.newest_upto(upto)
     }
     /// The entry, if there is one.
     #[inline]
     pub(crate) fn entry(&self) -> Option<Entry> {
-        if let Newest::Whole(version) = self {
+        if let Packed::Whole(version) = self {
             return version.entry.clone();
         }
         Version::from(self.clone()).entry
@@ -134,17 +150,17 @@ impl Newest {
     /// Reads what whoever clones or reads the value needs first. Gives something made of it.
     pub(crate) fn load(&self) -> usize {
         match self {
-            Newest::None | Newest::Dead | Newest::Tombstone(_) | Newest::Short { .. } => 0,
-            Newest::String(_, bytes) => {
+            Packed::None | Packed::Dead | Packed::Tombstone(_) | Packed::Short { .. } => 0,
+            Packed::String(_, bytes) => {
                 [bytes.first(), bytes.last()].into_iter().flatten().map(|byte| usize::from(*byte)).sum()
             }
-            Newest::LongString(_, value) => value.len(),
-            Newest::Hash(_, value) => value.len(),
-            Newest::List(_, value) => value.len(),
-            Newest::Set(_, value) => value.len(),
-            Newest::SortedSet(_, value) => value.len(),
-            Newest::Stream(_, value) => value.len(),
-            Newest::Whole(version) => usize::from(version.entry.is_some()),
+            Packed::LongString(_, value) => value.len(),
+            Packed::Hash(_, value) => value.len(),
+            Packed::List(_, value) => value.len(),
+            Packed::Set(_, value) => value.len(),
+            Packed::SortedSet(_, value) => value.len(),
+            Packed::Stream(_, value) => value.len(),
+            Packed::Whole(version) => usize::from(version.entry.is_some()),
         }
     }
 }
@@ -162,10 +178,10 @@ mod tests {
             let others = [None, Some(expiring), Some(Entry::new(HashValue::new()))];
             for entry in strings.chain(others) {
                 let version = Version { position, entry };
-                let newest = Newest::from(version.clone());
-                assert_eq!((newest.position(), newest.is_present()), (position, version.entry.is_some()));
-                assert_eq!(newest.entry(), version.entry);
-                assert_eq!(Version::from(newest), version);
+                let packed = Packed::from(version.clone());
+                assert_eq!((packed.position(), packed.is_present()), (position, version.entry.is_some()));
+                assert_eq!(packed.entry(), version.entry);
+                assert_eq!(Version::from(packed), version);
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Records: a key, its versions, and what an engine keeps of it.
 
 use crate::clears::Clears;
-use crate::newest::Newest;
+use crate::packed::Packed;
 use crate::sync::{Mutex, MutexGuard};
 use crate::usage::Usage;
-use crate::versions::{Version, Versions, seen};
+use crate::versions::{Version, Versions};
 use std::sync::Arc as SharedBytes;
 use triomphe::Arc;
 use txn::tx::Read;
@@ -38,29 +38,29 @@ pub struct RecordCell<M> {
 /// Most keys have one version, which is packed, or none.
 #[derive(Debug)]
 enum Held {
-    One(Newest),
+    One(Packed),
     /// At least two.
     Several(Box<Versions>),
 }
 
 impl<M: Default> Default for RecordCell<M> {
     fn default() -> RecordCell<M> {
-        RecordCell { meta: M::default(), versions: Held::One(Newest::None) }
+        RecordCell { meta: M::default(), versions: Held::One(Packed::None) }
     }
 }
 
 impl<M: Meta> RecordCell<M> {
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        matches!(self.versions, Held::One(Newest::Dead))
+        matches!(self.versions, Held::One(Packed::Dead))
     }
     /// Marks the record as removed from the index: look the key up again.
     pub(crate) fn kill(&mut self) {
-        self.versions = Held::One(Newest::Dead);
+        self.versions = Held::One(Packed::Dead);
     }
     /// Drops the last version, where [`RecordCell::is_forgettable`] says that it tells nothing any more.
     pub(crate) fn forget(&mut self) {
-        self.versions = Held::One(Newest::None);
+        self.versions = Held::One(Packed::None);
     }
     /// How many versions there are.
     pub fn len(&self) -> usize {
@@ -77,17 +77,17 @@ impl<M: Meta> RecordCell<M> {
     pub fn newest(&self) -> Option<Version> {
         match &self.versions {
             Held::One(newest) => (newest.position() != Position::NONE).then(|| newest.clone().into()),
-            Held::Several(versions) => Some(versions.newest().clone()),
+            Held::Several(versions) => Some(versions.newest().clone().into()),
         }
     }
     /// Whether the newest version is an entry, clears not considered.
     pub fn is_present(&self) -> bool {
         match &self.versions {
             Held::One(newest) => newest.is_present(),
-            Held::Several(versions) => versions.newest().entry.is_some(),
+            Held::Several(versions) => versions.newest().is_present(),
         }
     }
-    /// See [`Newest::load`]. A record with several versions was touched lately.
+    /// See [`Packed::load`]. A record with several versions was touched lately.
     pub(crate) fn load(&self) -> usize {
         match &self.versions {
             Held::One(newest) => newest.load(),
@@ -99,7 +99,7 @@ impl<M: Meta> RecordCell<M> {
     pub fn position_at(&self, upto: Position) -> Position {
         match &self.versions {
             Held::One(newest) => Some(newest.position()).filter(|position| *position <= upto),
-            Held::Several(versions) => versions.at(upto).map(|version| version.position),
+            Held::Several(versions) => versions.at(upto).map(Packed::position),
         }
         .unwrap_or(Position::NONE)
     }
@@ -107,28 +107,22 @@ impl<M: Meta> RecordCell<M> {
     pub fn position_above(&self, position: Position) -> Option<Position> {
         match &self.versions {
             Held::One(newest) => Some(newest.position()).filter(|other| *other > position),
-            Held::Several(versions) => versions.above(position).map(|version| version.position),
+            Held::Several(versions) => versions.above(position).map(Packed::position),
         }
     }
     /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
     #[inline]
     pub fn read(&self, upto: Position, clears: &Clears) -> Read {
         match &self.versions {
-            Held::One(newest) if newest.position() <= upto => {
-                seen(newest.position(), newest.is_present(), || newest.entry(), upto, clears)
-            }
-            Held::One(_) => seen(Position::NONE, false, || None, upto, clears),
+            Held::One(newest) if newest.position() <= upto => newest.seen(upto, clears),
+            Held::One(_) => Packed::None.seen(upto, clears),
             Held::Several(versions) => versions.read(upto, clears),
         }
     }
     /// Whether a reader that sees versions up to `upto` finds an entry.
     pub fn live(&self, upto: Position, clears: &Clears) -> bool {
         match &self.versions {
-            Held::One(newest) => {
-                newest.is_present()
-                    && newest.position() <= upto
-                    && newest.position() >= clears.newest_upto(upto)
-            }
+            Held::One(newest) => newest.position() <= upto && newest.is_live(upto, clears),
             Held::Several(versions) => versions.live(upto, clears),
         }
     }
@@ -145,13 +139,13 @@ impl<M: Meta> RecordCell<M> {
         debug_assert!(!self.is_dead() && version.position > Position::NONE);
         debug_assert!(self.position_at(version.position) < version.position, "positions are distinct");
         match &mut self.versions {
-            Held::One(newest @ Newest::None) => *newest = version.into(),
+            Held::One(newest @ Packed::None) => *newest = version.into(),
             Held::One(newest) => {
-                let mut versions = Versions::of(std::mem::take(newest).into());
-                versions.insert(version);
+                let mut versions = Versions::of(std::mem::take(newest));
+                versions.insert(version.into());
                 self.versions = Held::Several(Box::new(versions));
             }
-            Held::Several(versions) => versions.insert(version),
+            Held::Several(versions) => versions.insert(version.into()),
         }
     }
     /// Replaces everything by one version: for engines that keep no old versions.
@@ -164,7 +158,7 @@ impl<M: Meta> RecordCell<M> {
             Held::One(newest) => {
                 let found = newest.position() == position;
                 if found {
-                    *newest = Newest::None;
+                    *newest = Packed::None;
                 }
                 found
             }
@@ -189,7 +183,7 @@ impl<M: Meta> RecordCell<M> {
         if let Held::Several(versions) = &mut self.versions
             && let Some(newest) = versions.take_only()
         {
-            self.versions = Held::One(newest.into());
+            self.versions = Held::One(newest);
         }
     }
     /// Whether, behind `watermark`, nothing is left to say of this key: there is no version, or a lone

@@ -1,6 +1,7 @@
 //! The versions of a key that has several.
 
 use crate::clears::Clears;
+use crate::packed::Packed;
 use smallvec::{SmallVec, smallvec};
 use txn::tx::Read;
 use txn::{Entry, Position};
@@ -16,29 +17,16 @@ pub struct Version {
 
 /// The versions of one key: at least one, at distinct positions, ascending.
 #[derive(Debug)]
-pub(crate) struct Versions(SmallVec<[Version; 2]>);
+pub(crate) struct Versions(SmallVec<[Packed; 2]>);
 
-/// What a reader up to `upto` gets, whose newest version is this one.
-#[inline]
-pub(crate) fn seen(
-    position: Position,
-    is_present: bool,
-    entry: impl FnOnce() -> Option<Entry>,
-    upto: Position,
-    clears: &Clears,
-) -> Read {
-    if is_present && position >= clears.newest_upto(upto) {
-        return Read { entry: entry(), version: position };
-    }
-    Read { entry: None, version: clears.tombstone(position, upto) }
-}
+const _: () = assert!(size_of::<Versions>() == 64, "a record with two versions takes one cache line more");
 
 impl Versions {
-    pub(crate) fn of(version: Version) -> Versions {
+    pub(crate) fn of(version: Packed) -> Versions {
         Versions(smallvec![version])
     }
     /// Takes the newest version, if there is no other.
-    pub(crate) fn take_only(&mut self) -> Option<Version> {
+    pub(crate) fn take_only(&mut self) -> Option<Packed> {
         if self.len() == 1 { self.0.pop() } else { None }
     }
     /// How many there are.
@@ -47,52 +35,45 @@ impl Versions {
     }
     /// The newest version.
     #[inline]
-    pub(crate) fn newest(&self) -> &Version {
+    pub(crate) fn newest(&self) -> &Packed {
         &self.0[self.0.len() - 1]
     }
     /// Where the versions above `upto` begin.
     #[inline]
     fn place_above(&self, upto: Position) -> usize {
-        if self.newest().position <= upto {
+        if self.newest().position() <= upto {
             return self.0.len();
         }
-        self.0.partition_point(|version| version.position <= upto)
+        self.0.partition_point(|version| version.position() <= upto)
     }
     /// The newest version at or below `upto`, clears not considered.
     #[inline]
-    pub(crate) fn at(&self, upto: Position) -> Option<&Version> {
+    pub(crate) fn at(&self, upto: Position) -> Option<&Packed> {
         self.0.get(self.place_above(upto).checked_sub(1)?)
     }
     /// The oldest version above `position`.
-    pub(crate) fn above(&self, position: Position) -> Option<&Version> {
+    pub(crate) fn above(&self, position: Position) -> Option<&Packed> {
         self.0.get(self.place_above(position))
-    }
-    /// What a reader that sees versions up to `upto` finds.
-    #[inline]
-    fn entry(&self, upto: Position, clears: &Clears) -> Option<&Entry> {
-        let version = self.at(upto)?;
-        let entry = version.entry.as_ref()?;
-        (version.position >= clears.newest_upto(upto)).then_some(entry)
     }
     /// What a reader that sees versions up to `upto` gets (a transaction at `p` passes `p - 1`).
     #[inline]
     pub(crate) fn read(&self, upto: Position, clears: &Clears) -> Read {
-        let Some(Version { position, entry }) = self.at(upto) else {
-            return seen(Position::NONE, false, || None, upto, clears);
-        };
-        seen(*position, entry.is_some(), || entry.clone(), upto, clears)
+        match self.at(upto) {
+            Some(version) => version.seen(upto, clears),
+            None => Packed::None.seen(upto, clears),
+        }
     }
     /// Whether a reader that sees versions up to `upto` finds an entry.
     pub(crate) fn live(&self, upto: Position, clears: &Clears) -> bool {
-        self.entry(upto, clears).is_some()
+        self.at(upto).is_some_and(|version| version.is_live(upto, clears))
     }
     /// Adds a version.
-    pub(crate) fn insert(&mut self, version: Version) {
-        self.0.insert(self.place_above(version.position), version);
+    pub(crate) fn insert(&mut self, version: Packed) {
+        self.0.insert(self.place_above(version.position()), version);
     }
     /// Removes the version of a transaction, which is not the only one; whether there was one.
     pub(crate) fn remove(&mut self, position: Position) -> bool {
-        let found = self.0.binary_search_by_key(&position, |version| version.position);
+        let found = self.0.binary_search_by_key(&position, Packed::position);
         found.map(|place| self.0.remove(place)).is_ok()
     }
     /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or
@@ -114,20 +95,24 @@ mod tests {
         Version { position: Position(position), entry: value.map(Entry::new) }
     }
 
+    fn packed(position: u64, value: Option<&str>) -> Packed {
+        version(position, value).into()
+    }
+
     fn positions(versions: &Versions) -> Vec<u64> {
-        versions.0.iter().rev().map(|version| version.position.0).collect()
+        versions.0.iter().rev().map(|version| version.position().0).collect()
     }
 
     #[test]
     fn versions_stay_sorted_whatever_the_order_of_insertion() {
-        let mut versions = Versions::of(version(5, Some("x")));
+        let mut versions = Versions::of(packed(5, Some("x")));
         for position in [2, 9, 7, 1] {
-            versions.insert(version(position, Some("x")));
+            versions.insert(packed(position, Some("x")));
         }
         assert_eq!(positions(&versions), [9, 7, 5, 2, 1]);
-        assert_eq!(versions.at(Position(6)).unwrap().position, Position(5));
-        assert_eq!(versions.above(Position(5)).unwrap().position, Position(7));
-        assert_eq!(versions.above(Position(7)).unwrap().position, Position(9));
+        assert_eq!(versions.at(Position(6)).unwrap().position(), Position(5));
+        assert_eq!(versions.above(Position(5)).unwrap().position(), Position(7));
+        assert_eq!(versions.above(Position(7)).unwrap().position(), Position(9));
         assert!(versions.above(Position(9)).is_none());
         assert!(versions.at(Position(0)).is_none());
         assert!(
@@ -141,9 +126,9 @@ mod tests {
         for (watermark, kept) in
             [(0, vec![9, 5, 2]), (4, vec![9, 5, 2]), (5, vec![9, 5]), (8, vec![9, 5]), (9, vec![9])]
         {
-            let mut versions = Versions::of(version(2, Some("x")));
+            let mut versions = Versions::of(packed(2, Some("x")));
             for position in [5, 9] {
-                versions.insert(version(position, Some("x")));
+                versions.insert(packed(position, Some("x")));
             }
             versions.prune(Position(watermark));
             assert_eq!(positions(&versions), kept, "watermark {watermark}");
