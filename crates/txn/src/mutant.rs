@@ -303,6 +303,12 @@ pub enum Mutant {
     NullEarly,
     /// PCSI: a granter leaves the numbers of transactions that never commit.
     KeepVoid,
+    /// PCSI: a fence says nothing of the granted numbers that are lost.
+    ForgetLostGrants,
+    /// PCSI: a fence makes granted numbers void that updates have.
+    VoidRemaining,
+    /// PCSI: what a site writes elsewhere raises the floors of transactions that are open.
+    MoveFloor,
     /// Two-phase commit, hierarchical validation: a site tells of a decision before it is agreed on.
     TellBeforeDecided,
     /// Two-phase commit, hierarchical validation: a participant that hears nothing aborts alone.
@@ -450,6 +456,8 @@ impl Mutant {
         Mutant::SkipCeilings,
         Mutant::ForgetFollowed,
     ];
+    /// Those of PCSI where transactions use partitions of other sites, and sites are fenced.
+    pub const OF_FENCED_GRANTS: [Mutant; 2] = [Mutant::ForgetLostGrants, Mutant::VoidRemaining];
     /// Those of two-phase commit where transactions have timestamps.
     pub const OF_TIMESTAMPS: [Mutant; 5] = [
         Mutant::ForgetReadTimes,

@@ -2,7 +2,7 @@
 
 use super::Incarnation;
 use super::codec::{Form, Input};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use txn::{NodeId, PartitionId, Position};
 
 /// The number that a replica's site has given to a transaction in a partition. A site has two sequences in
@@ -24,6 +24,12 @@ impl CommitStamp {
     /// The number before the first one that an incarnation grants.
     pub const fn granted_base(incarnation: Incarnation) -> u64 {
         incarnation.base() | GRANTED
+    }
+
+    /// The last number that an incarnation may give to an update of its own: those with a higher one would
+    /// be taken for granted ones.
+    pub(super) const fn own_last(incarnation: Incarnation) -> u64 {
+        CommitStamp::granted_base(incarnation) - 1
     }
 
     /// The incarnation of the stamp's site that has given the number.
@@ -118,6 +124,27 @@ impl VectorClock {
         runs.insert(first, last);
     }
 
+    /// Counts all numbers that a site has granted before an incarnation, except these.
+    pub(super) fn count_granted_before(
+        &mut self,
+        site: NodeId,
+        incarnation: Incarnation,
+        except: &BTreeSet<u64>,
+    ) {
+        for earlier in (0..incarnation.0).map(Incarnation) {
+            let mut first = CommitStamp::granted_base(earlier) + 1;
+            for &sequence in except.range(first..=earlier.last()) {
+                if first < sequence {
+                    self.add_run(site, (first, sequence - 1));
+                }
+                first = sequence + 1;
+            }
+            if first <= earlier.last() {
+                self.add_run(site, (first, earlier.last()));
+            }
+        }
+    }
+
     /// Counts all that the other clock counts.
     pub fn merge(&mut self, other: &VectorClock) {
         other.counts.iter().for_each(|(&site, &sequence)| self.count(CommitStamp { site, sequence }));
@@ -161,7 +188,10 @@ impl Form for VectorClock {
             };
             !runs.is_empty() && runs.iter().all(is_run)
         });
-        (are_runs && counts.values().all(|&count| count <= last)).then_some(VectorClock { counts, granted })
+        let is_own = |(&site, &sequence): (&NodeId, &u64)| {
+            sequence <= last && !CommitStamp { site, sequence }.is_granted()
+        };
+        (are_runs && counts.iter().all(is_own)).then_some(VectorClock { counts, granted })
     }
 }
 

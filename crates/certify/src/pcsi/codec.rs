@@ -8,6 +8,7 @@
 //! guarantees of [`Update`].
 
 use super::fence::{Ballot, Candidate, Decision, Incarnation};
+use super::grant::GrantedNumbers;
 use super::message::{Fencing, Letter, Message, Record, TransactionName, Update};
 use super::{CommitStamp, SiteMap, VectorClock};
 use crate::Conflict;
@@ -382,7 +383,27 @@ struct_form!(CommitStamp { site, sequence });
 struct_form!(TransactionName { origin, incarnation, boot, number });
 struct_form!(Letter { from, to, message });
 struct_form!(Candidate { incarnation, start });
-struct_form!(Decision { candidate, updates });
+
+impl Form for Decision {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Decision { candidate, updates, granted } = self;
+        candidate.put(out);
+        updates.put(out);
+        granted.put(out);
+    }
+
+    fn take(input: &mut Input<'_>) -> Option<Decision> {
+        let (candidate, updates): (Candidate, _) = Form::take(input)?;
+        let granted: GrantedNumbers = Form::take(input)?;
+        let is_earlier = |sequence: &u64| {
+            let incarnation = Incarnation::of(*sequence);
+            let first = CommitStamp::granted_base(incarnation);
+            incarnation < candidate.incarnation && first < *sequence && *sequence <= incarnation.last()
+        };
+        let are_earlier = granted.values().flat_map(BTreeMap::keys).all(is_earlier);
+        are_earlier.then_some(Decision { candidate, updates, granted })
+    }
+}
 
 impl Form for Ballot {
     fn put(&self, out: &mut Vec<u8>) {
@@ -426,7 +447,7 @@ enum_form!(Fencing {
     4 => Fetch { candidate, inquiry, partition },
     5 => Fetched { candidate, inquiry, partition, state },
     6 => Promise { ballot, targets },
-    7 => Report { ballot, frozen, decisions, updates, is_joining },
+    7 => Report { ballot, frozen, decisions, updates, granted, is_joining },
     8 => Outdated { promised },
     9 => Decided { decisions },
     10 => Fenced { incarnation },

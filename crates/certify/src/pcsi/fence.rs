@@ -41,7 +41,8 @@
 //!
 //! **A decision.** ([`Decision`]) The replica counts each lost number as applied, and then applies the
 //! updates that remain in the usual order. So nothing waits for a lost update, although an update may follow
-//! one. The resolver releases the locks of the fenced incarnation. The site retains nothing for the fenced
+//! one. The same holds for the numbers that the fenced site has granted to updates of others, which the
+//! participants report, too (`grant.rs`). The resolver releases the locks of the fenced incarnation. The site retains nothing for the fenced
 //! site, asks it for no vote, and commits nothing that it resolves.
 //!
 //! **Numbers.** The numbers of an incarnation begin above [`Incarnation::base`], and a decision makes each
@@ -57,7 +58,10 @@
 //! fenced incarnation is like a site that has not heard of the fence yet, and hears of it from any site that
 //! knows the decision.
 
-use super::{CommitStamp, Message, Pcsi, Record, SiteEffects, TransactionName, Update, message::Fencing};
+use super::grant::GrantedNumbers;
+use super::{
+    CommitStamp, Committing, Message, Pcsi, Record, SiteEffects, TransactionName, Update, message::Fencing,
+};
 use crate::Answer;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,6 +123,9 @@ pub struct Decision {
     pub candidate: Candidate,
     /// Its earlier updates that some site has and another one may lack, in order.
     pub updates: Vec<Arc<Update>>,
+    /// The numbers that its earlier incarnations have granted to updates which some site has, and another one
+    /// may lack. Its other granted numbers are void (`grant.rs`).
+    pub granted: GrantedNumbers,
 }
 
 /// A site's answer to an operator who wants another site fenced.
@@ -156,6 +163,7 @@ struct Round {
     /// The sites that have reported, and are no voters: they have no state yet.
     joining: BTreeSet<NodeId>,
     updates: BTreeMap<NodeId, BTreeMap<u64, Arc<Update>>>,
+    granted: BTreeMap<NodeId, GrantedNumbers>,
 }
 
 /// The fences that a site knows.
@@ -412,10 +420,11 @@ impl Pcsi {
         let ballot = Ballot(counter, self.options.me);
         self.promise(ballot, &targets, effects);
         let awaited = self.participants(&targets);
-        let updates = self.updates_of(&targets);
+        let (updates, granted) = (self.updates_of(&targets), self.numbers_granted_by(&targets));
+        let joining = BTreeSet::new();
         self.fences.round =
-            Some(Round { targets, awaited, joining: BTreeSet::new(), updates: BTreeMap::new() });
-        self.count_report(None, updates);
+            Some(Round { targets, awaited, joining, updates: BTreeMap::new(), granted: BTreeMap::new() });
+        self.count_report(None, updates, granted);
         self.ask_for_reports(effects);
         self.decide_if_reported(effects);
     }
@@ -427,15 +436,18 @@ impl Pcsi {
         self.ask_again();
         self.record(Record::Promised { ballot, targets: targets.clone() }, effects);
         let frozen: BTreeSet<NodeId> = self.fences.frozen.keys().copied().collect();
-        self.abort_those_resolved_by(&frozen, effects);
+        self.abort_those_of(&frozen, effects);
     }
 
-    /// The votes of these sites count no more.
-    fn abort_those_resolved_by(&mut self, sites: &BTreeSet<NodeId>, effects: &mut SiteEffects) {
-        let committing = self.committing.iter();
-        let concerned = committing.filter(|(_, committing)| !committing.resolvers.is_disjoint(sites));
+    /// The votes of these sites count no more, and their answers to remote reads do not come.
+    fn abort_those_of(&mut self, sites: &BTreeSet<NodeId>, effects: &mut SiteEffects) {
+        let is_concerned = |committing: &Committing| {
+            !committing.resolvers.is_disjoint(sites) || committing.open.has_read_at(sites)
+        };
+        let concerned = self.committing.iter().filter(|(_, committing)| is_concerned(committing));
         let names: Vec<_> = concerned.map(|(&name, _)| name).collect();
         names.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
+        self.leave_holders(sites, effects);
     }
 
     /// The updates of the targets that this site has, and others may lack.
@@ -460,7 +472,12 @@ impl Pcsi {
     }
 
     /// A report has come; the leader's own one has no sender. The other site says whether it joins.
-    fn count_report(&mut self, from: Option<(NodeId, bool)>, updates: BTreeMap<NodeId, Vec<Arc<Update>>>) {
+    fn count_report(
+        &mut self,
+        from: Option<(NodeId, bool)>,
+        updates: BTreeMap<NodeId, Vec<Arc<Update>>>,
+        granted: BTreeMap<NodeId, GrantedNumbers>,
+    ) {
         let Some(round) = &mut self.fences.round else { return };
         if let Some((site, is_joining)) = from {
             let is_awaited = round.awaited.remove(&site) || round.joining.remove(&site);
@@ -471,6 +488,12 @@ impl Pcsi {
         for (target, updates) in updates {
             let updates = updates.into_iter().map(|update| (update.number, update));
             round.updates.entry(target).or_default().extend(updates);
+        }
+        for (target, numbers) in granted {
+            let known = round.granted.entry(target).or_default();
+            for (of, numbers) in numbers {
+                known.entry(of).or_default().extend(numbers);
+            }
         }
     }
 
@@ -490,7 +513,8 @@ impl Pcsi {
         let participants = self.participants(&round.targets);
         let decision = |(site, candidate): (NodeId, Candidate)| {
             let updates = round.updates.remove(&site).unwrap_or_default();
-            (site, Decision { candidate, updates: updates.into_values().collect() })
+            let granted = round.granted.remove(&site).unwrap_or_default();
+            (site, Decision { candidate, updates: updates.into_values().collect(), granted })
         };
         let decisions: BTreeMap<NodeId, Decision> = round.targets.into_iter().map(decision).collect();
         self.learn(&decisions, effects);
@@ -545,7 +569,7 @@ impl Pcsi {
             }
         }
         let fenced: BTreeSet<NodeId> = new.keys().copied().collect();
-        self.abort_those_resolved_by(&fenced, effects);
+        self.abort_those_of(&fenced, effects);
         new.iter().for_each(|(&site, decision)| self.keep_decision(site, decision));
         self.record(Record::Decided { decisions: new }, effects);
         self.give_up_witnesses(effects);
@@ -582,7 +606,8 @@ impl Pcsi {
         self.resolver.release_site(site, &stamps, &self.options.sites);
         let sequence = decision.candidate.incarnation.base();
         self.resolver.forget_unapplied(site);
-        self.grants.withdraw_site(site, decision);
+        self.grants.withdraw_site(site, self.options.me, decision);
+        self.count_void();
         let is_missing = |update: &&Arc<Update>| {
             update.stamps.keys().any(|of| self.replicas.contains_key(of)) && !self.has_applied(update)
         };
@@ -664,17 +689,17 @@ impl Pcsi {
                 if ballot > self.fences.promised {
                     self.promise(ballot, &targets, effects);
                 }
-                let updates = self.updates_of(&targets);
+                let (updates, granted) = (self.updates_of(&targets), self.numbers_granted_by(&targets));
                 let (frozen, decisions) = (self.fences.frozen.clone(), self.fences.decided.clone());
                 let is_joining = self.is_joining();
-                let report = Fencing::Report { ballot, frozen, decisions, updates, is_joining };
+                let report = Fencing::Report { ballot, frozen, decisions, updates, granted, is_joining };
                 self.post(from, Message::Fencing(report), effects);
             }
-            Fencing::Report { ballot, frozen, decisions, updates, is_joining } => {
+            Fencing::Report { ballot, frozen, decisions, updates, granted, is_joining } => {
                 self.learn(&decisions, effects);
                 if ballot == self.fences.promised && self.fences.round.is_some() {
                     frozen.into_iter().for_each(|(site, candidate)| self.want_fence(site, candidate));
-                    self.count_report(Some((from, is_joining)), updates);
+                    self.count_report(Some((from, is_joining)), updates, granted);
                     self.decide_if_reported(effects);
                 }
             }

@@ -37,16 +37,31 @@
 //! A request that comes late gets a number, too; the granter learns the outcome as a resolver does, by
 //! asking, and fills the number (note 3).
 //!
-//! **Fences.** A fence of the granter concerns its own numbers only. An update of another site with a
-//! granted number remains in the log of its site, which sends it on. Those that had not committed never
-//! will: their site aborts what the fenced site resolves. Their numbers stay uncounted for ever: a gap in
-//! the runs of the granter's earlier incarnation.
+//! **Fences.** A fence of the granter, and the loss of its disk, may lose null updates, and the memory of the
+//! numbers that are out. Somebody may have seen such a null update nevertheless: a reader of another region,
+//! which then depends on its number. So the fence decides on the granted numbers, too. Each participant
+//! reports the numbers of the fenced granter that updates have which the participant has, whatever their
+//! origins are. These numbers *remain* ([`Decision::granted`]). All others that the granter's earlier
+//! incarnations can have granted are void, and each replica counts them at once (`Pcsi::count_void`). An
+//! update of a site that goes on is among the reports, because that site is a participant; it commits nothing
+//! more with a number of the granter, because it has aborted what the granter resolves.
+//!
+//! A number that remains is the number of one transaction, and becomes void if the site of that transaction
+//! is fenced later and the decision on that site does not name the transaction. For a granter that goes on,
+//! the same decision voids the number, and the granter fills it. All sites know the same decisions in the end,
+//! so each number is applied at all replicas, or void at all of them.
 
-use super::{CommitStamp, Decision, Message, Pcsi, Record, SiteEffects, TransactionName, Update};
+use super::{
+    Candidate, CommitStamp, Decision, Incarnation, Message, Pcsi, Record, SiteEffects, TransactionName,
+    Update, VectorClock,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{Key, NodeId, PartitionId};
+
+/// Numbers that a site has granted, and the transactions that have them.
+pub type GrantedNumbers = BTreeMap<PartitionId, BTreeMap<u64, TransactionName>>;
 
 /// A number that this site has granted, and that its replica has not counted yet.
 #[derive(Clone, Copy, Debug)]
@@ -100,17 +115,18 @@ impl Grants {
         }
     }
 
-    /// A site is fenced. Its transactions that a decision does not name have never committed.
-    pub fn withdraw_site(&mut self, site: NodeId, decision: &Decision) {
-        let remaining: BTreeSet<TransactionName> =
-            decision.updates.iter().map(|update| update.name).collect();
-        let is_lost = |grant: &&mut Grant| {
-            let Grant { name, .. } = **grant;
-            name.origin == site
-                && name.incarnation < decision.candidate.incarnation
-                && !remaining.contains(&name)
-        };
-        self.0.values_mut().filter(is_lost).for_each(|grant| grant.is_void = true);
+    /// A site is fenced. Its transactions that a decision does not name have never committed, and those that
+    /// it names have their numbers.
+    pub fn withdraw_site(&mut self, site: NodeId, me: NodeId, decision: &Decision) {
+        let stamps: BTreeMap<TransactionName, &BTreeMap<PartitionId, CommitStamp>> =
+            decision.updates.iter().map(|update| (update.name, &update.stamps)).collect();
+        for (&(of, sequence), grant) in &mut self.0 {
+            let Grant { name, .. } = *grant;
+            if name.origin == site && name.incarnation < decision.candidate.incarnation {
+                let stamp = stamps.get(&name).and_then(|stamps| stamps.get(&of));
+                grant.is_void = stamp != Some(&CommitStamp { site: me, sequence });
+            }
+        }
     }
 
     fn void(&self) -> impl Iterator<Item = (PartitionId, u64)> {
@@ -129,18 +145,26 @@ impl Pcsi {
         granters.into_iter().filter(|(_, granter)| *granter == resolver).map(|(of, _)| of).collect()
     }
 
-    /// The next number of each of these partitions for a transaction of another site.
-    pub(super) fn next_grants(&self, partitions: &BTreeSet<PartitionId>) -> BTreeMap<PartitionId, u64> {
+    /// The next number of each of these partitions for a transaction of another site. `None` if too many
+    /// numbers are out: void ones are out until there is room for the updates that fill them.
+    pub(super) fn next_grants(
+        &self,
+        partitions: &BTreeSet<PartitionId>,
+    ) -> Option<BTreeMap<PartitionId, u64>> {
         let me = self.options.me;
+        if !partitions.is_empty() && self.grants.0.len() >= self.options.retained_max {
+            return None;
+        }
         let base = CommitStamp::granted_base(self.incarnation);
         let next = |&of: &PartitionId| {
             let counted = self.replicas.get(&of)?.view.last_granted(me);
             let out = self.grants.0.range((of, 0)..=(of, u64::MAX)).next_back();
             let out = out.map_or(0, |((_, sequence), _)| *sequence);
             let out = if is_active(Mutant::ReuseGranted) { 0 } else { out };
-            Some((of, counted.max(out).max(base) + 1))
+            let next = counted.max(out).max(base) + 1;
+            (next <= self.incarnation.last()).then_some((of, next))
         };
-        partitions.iter().filter_map(next).collect()
+        partitions.iter().map(next).collect()
     }
 
     /// A transaction of another site has these numbers, also where the log says so.
@@ -163,7 +187,8 @@ impl Pcsi {
         let void: Vec<(PartitionId, u64)> = self.grants.void().collect();
         for (partition, sequence) in void {
             let number = self.outgoing.last_number() + 1;
-            let has_room = self.outgoing.len() < self.options.retained_max && self.incarnation.has(number);
+            let has_room = self.outgoing.len() < self.options.retained_max
+                && number <= CommitStamp::own_last(self.incarnation);
             if !has_room || is_active(Mutant::KeepVoid) {
                 return;
             }
@@ -180,6 +205,72 @@ impl Pcsi {
     pub(super) fn keep_null(&mut self, update: &Arc<Update>) {
         self.apply(update);
         self.retain(update);
+    }
+
+    /// The numbers that these sites have granted before their next incarnations, and that updates have which
+    /// this site has.
+    pub(super) fn numbers_granted_by(
+        &self,
+        targets: &BTreeMap<NodeId, Candidate>,
+    ) -> BTreeMap<NodeId, GrantedNumbers> {
+        let mut granted: BTreeMap<NodeId, GrantedNumbers> = BTreeMap::new();
+        let mut add = |update: &Arc<Update>| {
+            for (&of, stamp) in update.stamps.iter().filter(|(_, stamp)| stamp.is_granted()) {
+                let is_meant = |candidate: &Candidate| stamp.incarnation() < candidate.incarnation;
+                if targets.get(&stamp.site).is_some_and(is_meant) {
+                    let numbers = granted.entry(stamp.site).or_default().entry(of).or_default();
+                    numbers.insert(stamp.sequence, update.name);
+                }
+            }
+        };
+        if self.options.sites.has_grants() {
+            self.outgoing.retained().iter().for_each(&mut add);
+            self.incoming.values().flat_map(super::Incoming::all).for_each(|update| add(&update));
+            self.fences.decided.values().flat_map(|decision| &decision.updates).for_each(add);
+        }
+        granted
+    }
+
+    /// Counts the granted numbers of fenced sites that belong to no update which remains.
+    pub(super) fn count_void(&mut self) {
+        let Pcsi { options, fences, replicas, .. } = self;
+        if !options.sites.has_grants() || is_active(Mutant::ForgetLostGrants) {
+            return;
+        }
+        let remaining: BTreeMap<NodeId, (Incarnation, BTreeSet<TransactionName>)> = fences
+            .decided
+            .iter()
+            .map(|(&site, decision)| {
+                let names = decision.updates.iter().map(|update| update.name).collect();
+                (site, (decision.candidate.incarnation, names))
+            })
+            .collect();
+        // A site that has returned has no updates in its decision any more, and all are applied here then.
+        let is_expected = |name: &TransactionName| match remaining.get(&name.origin) {
+            Some((next, names)) => name.incarnation >= *next || names.contains(name),
+            None => true,
+        };
+        for (&granter, decision) in &fences.decided {
+            let own = replicas.iter_mut().filter(|(of, _)| options.sites.sites(**of).contains(&granter));
+            for (of, replica) in own {
+                let numbers = decision.granted.get(of).into_iter().flatten();
+                let expected = numbers.filter(|(_, name)| is_expected(name)).map(|(&number, _)| number);
+                let expected = expected.filter(|_| !is_active(Mutant::VoidRemaining)).collect();
+                replica.view.count_granted_before(granter, decision.candidate.incarnation, &expected);
+            }
+        }
+    }
+
+    /// The view of a partition that no site has any more: whatever fenced sites have granted there is lost
+    /// with it.
+    pub(super) fn view_of_lost(&self, partition: PartitionId) -> VectorClock {
+        let mut view = VectorClock::default();
+        let having = self.options.sites.sites(partition);
+        let fenced = self.fences.decided.iter().filter(|(site, _)| having.contains(site));
+        for (&site, decision) in fenced.filter(|_| self.options.sites.has_grants()) {
+            view.count_granted_before(site, decision.candidate.incarnation, &BTreeSet::new());
+        }
+        view
     }
 
     /// The numbers that this site has granted and that are not counted yet, and those of them that are void.
@@ -214,7 +305,8 @@ impl Pcsi {
             // It is asked again, because its first vote may be lost: it gave these numbers with that.
             numbers = self.grants.of(name);
         } else if refused.is_none() && !is_active(Mutant::UnlockAtVote) {
-            numbers = self.next_grants(grant);
+            let Some(next) = self.next_grants(grant) else { return };
+            numbers = next;
             self.resolver.lock(name, &keys, self.ticks);
             self.keep_grants(name, &numbers);
             effects.records.push(Record::Locked { name, keys, numbers: numbers.clone() });

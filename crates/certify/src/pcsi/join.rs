@@ -341,7 +341,7 @@ impl Pcsi {
         }
         let replica = |partition: &PartitionId| {
             let replica = joining.fetched.get(partition).map(|state| state.replica.clone());
-            (*partition, replica.unwrap_or_default())
+            (*partition, replica.unwrap_or_else(|| Replica::empty(self.view_of_lost(*partition))))
         };
         let peers = self.options.sites.peers_of(self.options.me);
         let lasts = joining.answers.iter().filter(|(site, _)| peers.contains(site));

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a field's name says what it is; each variant says what the fields are for")]
 
 use super::fence::{Ballot, Candidate, Decision, Incarnation};
+use super::grant::GrantedNumbers;
 use super::join::{Installed, ReplicaState};
 use super::remote::{Fit, RemoteRead};
 use super::{CommitStamp, VectorClock};
@@ -108,9 +109,10 @@ pub enum Message {
 }
 
 impl Message {
-    /// About how many bytes of memory the updates in it take.
+    /// About how many bytes of memory the updates in it take, or the entry that another site has read.
     pub fn update_bytes(&self) -> usize {
         match self {
+            Message::Looked { key, read: Some(read), .. } => record_bytes(key, read.entry()),
             Message::Updates { updates, .. } | Message::Relayed { updates, .. } => {
                 updates.iter().map(|update| update.bytes()).sum()
             }
@@ -142,12 +144,13 @@ pub enum Fencing {
     /// The sender wants to decide on these fences. The receiver shall take no more messages of these sites.
     Promise { ballot: Ballot, targets: BTreeMap<NodeId, Candidate> },
     /// The sender takes no more messages of the sites that it has frozen. It has these updates of them, and
-    /// is no voter if it joins.
+    /// updates with these numbers that they have granted. It is no voter if it joins.
     Report {
         ballot: Ballot,
         frozen: BTreeMap<NodeId, Candidate>,
         decisions: BTreeMap<NodeId, Decision>,
         updates: BTreeMap<NodeId, Vec<Arc<Update>>>,
+        granted: BTreeMap<NodeId, GrantedNumbers>,
         is_joining: bool,
     },
     /// The sender has promised a higher ballot.

@@ -353,6 +353,8 @@ struct Open {
     /// Those of this site's partitions, and of the remote partitions that the transaction has read.
     views: BTreeMap<PartitionId, VectorClock>,
     depends: PartitionDependencies,
+    /// What transactions of this site that committed before this one began have used elsewhere.
+    followed: Arc<BTreeMap<PartitionId, VectorClock>>,
     since_tick: u64,
     has_read: bool,
     /// Where the transaction reads the remote partitions of `views`.
@@ -541,8 +543,15 @@ impl Pcsi {
             return effects.answers.push((id, Answer::Unavailable));
         }
         let (views, depends) = self.snapshot();
-        let holders = BTreeMap::new();
-        let open = Open { views, depends, since_tick: self.ticks, has_read: false, holders, pending: None };
+        let open = Open {
+            views,
+            depends,
+            followed: Arc::clone(&self.remote.followed),
+            since_tick: self.ticks,
+            has_read: false,
+            holders: BTreeMap::new(),
+            pending: None,
+        };
         self.open.insert(id, open);
         effects.answers.push((id, Answer::Begun));
     }
@@ -601,7 +610,7 @@ impl Pcsi {
             return effects.answers.push((id, Answer::Committed));
         }
         let sites = Arc::clone(&self.options.sites);
-        let is_here = |key: &Key| sites.has_remote_access() || self.has_partition_of(key);
+        let is_here = |key: &Key| self.uses_all_partitions() || self.has_partition_of(key);
         if writes.clears || !writes.records.keys().all(is_here) {
             return effects.answers.push((id, NOT_HERE));
         }
@@ -616,7 +625,7 @@ impl Pcsi {
         let is_away = |key: &Key| !self.fences.is_here(sites.resolver_of(key));
         let is_out_of_reach =
             writes.records.keys().any(is_away) || !self.may_be_witnessed(writes.records.keys());
-        if is_out_of_reach || last_number >= self.incarnation.last() {
+        if is_out_of_reach || last_number >= CommitStamp::own_last(self.incarnation) {
             return effects.answers.push((id, Answer::Unavailable));
         }
         let kept = self.outgoing.len().max(self.unsettled.len()).max(self.witnesses.expected_len());
@@ -964,7 +973,7 @@ impl Pcsi {
         let stamp = |of| (of, granted.get(&of).copied().unwrap_or_else(|| self.next_stamp(of)));
         let stamps = written.into_iter().map(stamp).collect();
         let mut depends = open.dependencies();
-        for (&of, clock) in &self.remote.followed {
+        for (&of, clock) in open.followed.iter() {
             clock::merge_into(&mut depends, of, clock);
         }
         if is_active(Mutant::DropDependencies) {

@@ -26,8 +26,8 @@
 //!
 //! **Sessions.** No replica of the asking site remembers what a transaction has read or written elsewhere. So
 //! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its committed
-//! transactions have read and written there. It is a part of each later snapshot's floors and of each later
-//! update's dependencies. A transaction that only reads has a record of its log for that
+//! transactions have read and written there. Each transaction takes a copy at its beginning, which is a part
+//! of its snapshot's floors and of its update's dependencies. A transaction that only reads has a record of its log for that
 //! ([`Record::Followed`]). A site that has lost its disk begins with empty clocks: its sessions' promise to
 //! never go back ends there, for remote partitions.
 //!
@@ -38,7 +38,7 @@
 use super::codec::struct_form;
 use super::{CommitStamp, Incarnation, Message, Open, Pcsi, Record, SiteEffects, VectorClock, clock};
 use crate::{Answer, Conflict, WriteSet};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
@@ -104,6 +104,7 @@ pub(super) struct Pending {
     key: Key,
     then: Then,
     since_tick: u64,
+    asked: Option<NodeId>,
     asked_tick: u64,
     asks: u64,
     /// The last ask was answered without a state.
@@ -123,7 +124,14 @@ pub(super) struct RemoteReads {
     /// The states of this site's replicas, the oldest first.
     states: BTreeMap<PartitionId, VecDeque<State>>,
     /// Committed transactions of this site have read and written this much of partitions that it lacks.
-    pub followed: BTreeMap<PartitionId, VectorClock>,
+    pub followed: Arc<BTreeMap<PartitionId, VectorClock>>,
+}
+
+impl RemoteRead {
+    /// The entry, if there is one.
+    pub(super) fn entry(&self) -> Option<&Entry> {
+        self.entry.as_ref()
+    }
 }
 
 impl RemoteReads {
@@ -139,11 +147,17 @@ impl Pcsi {
         self.replicas.contains_key(&self.options.sites.partition_of(key))
     }
 
+    /// Whether transactions of this site may use all partitions. A site without any partition sends no
+    /// updates, so its transactions use none.
+    pub(super) fn uses_all_partitions(&self) -> bool {
+        self.options.sites.has_remote_access() && !self.replicas.is_empty()
+    }
+
     /// A transaction looks at a key of a partition that this site does not have. The answer is
     /// [`Answer::Value`], [`Answer::Conflict`], [`Answer::Unavailable`], or [`Answer::Refused`] where sites
     /// use their own partitions only.
     pub fn look_remote(&mut self, id: RequestId, key: Key, effects: &mut SiteEffects) {
-        if !self.options.sites.has_remote_access() {
+        if !self.uses_all_partitions() {
             return effects.answers.push((id, super::NOT_HERE));
         }
         self.begin_remote_read(id, key, Then::Answer, effects);
@@ -165,13 +179,16 @@ impl Pcsi {
         let Some(open) = self.open.get_mut(&id) else {
             return effects.answers.push((id, Answer::Conflict(Conflict::Snapshot)));
         };
-        open.pending = Some(Pending { key, then, since_tick: now, asked_tick: now, asks: 0, is_due: false });
+        let (asked, is_due) = (None, false);
+        open.pending = Some(Pending { key, then, since_tick: now, asked, asked_tick: now, asks: 0, is_due });
         self.ask_holder(id, effects);
     }
 
-    /// The state that a partition must have for a transaction.
+    /// The state that a partition must have for a transaction. Transactions of this site that commit while
+    /// this one is open do not raise its floor: else it could wait for each next one of them.
     fn fit(&self, open: &Open, partition: PartitionId) -> Fit {
-        let mut floor = self.remote.followed.get(&partition).cloned().unwrap_or_default();
+        let followed = if is_active(Mutant::MoveFloor) { &self.remote.followed } else { &open.followed };
+        let mut floor = followed.get(&partition).cloned().unwrap_or_default();
         let dependencies = open.depends.values().filter_map(|depends| depends.get(&partition));
         dependencies.for_each(|clock| floor.merge(clock));
         let at = open.views.get(&partition).filter(|_| open.holders.contains_key(&partition)).cloned();
@@ -207,10 +224,25 @@ impl Pcsi {
         let (key, fit) = (pending.key.clone(), self.fit(open, partition));
         let now = self.ticks;
         if let Some(pending) = self.open.get_mut(&id).and_then(|open| open.pending.as_mut()) {
-            (pending.asked_tick, pending.is_due) = (now, false);
+            (pending.asked, pending.asked_tick, pending.is_due) = (Some(holder), now, false);
             pending.asks += 1;
         }
         self.post(holder, Message::Look { id, key, fit }, effects);
+    }
+
+    /// These sites answer no more. A transaction that has read at one of them ends if it waits for an answer,
+    /// and one that waits for its first answer there asks another site in the next period.
+    pub(super) fn leave_holders(&mut self, sites: &BTreeSet<NodeId>, effects: &mut SiteEffects) {
+        let mut ended = Vec::new();
+        for (&id, open) in &mut self.open {
+            let has_read = open.has_read_at(sites);
+            let Some(pending) = &mut open.pending else { continue };
+            if has_read {
+                ended.push(id);
+            }
+            pending.is_due |= pending.asked.is_some_and(|asked| sites.contains(&asked));
+        }
+        ended.into_iter().for_each(|id| self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects));
     }
 
     /// The transaction of a remote read ends.
@@ -320,7 +352,10 @@ impl Pcsi {
         for (&partition, replica) in self.replicas.iter().filter(|(of, _)| read_elsewhere(of)) {
             let states = self.remote.states.entry(partition).or_default();
             note_state(states, &replica.view, &replica.depends, now);
-            let ticks_max = STATES_MAX as u64 * options.propagation_ticks;
+        }
+        // Those of partitions that all sites have are noted only when somebody reads them.
+        let ticks_max = STATES_MAX as u64 * options.propagation_ticks;
+        for states in self.remote.states.values_mut() {
             while states.pop_front_if(|state| now - state.since_tick >= ticks_max).is_some() {}
         }
         let is_late = |pending: &Pending| now - pending.since_tick > options.vote_ticks_max;
@@ -344,8 +379,10 @@ impl Pcsi {
     pub(super) fn follow(&mut self, clocks: &BTreeMap<PartitionId, VectorClock>) -> bool {
         let mut is_new = false;
         for (&of, clock) in clocks.iter().filter(|(of, _)| !self.replicas.contains_key(of)) {
-            is_new |= !self.remote.followed.get(&of).is_some_and(|followed| followed.covers(clock));
-            clock::merge_into(&mut self.remote.followed, of, clock);
+            if !self.remote.followed.get(&of).is_some_and(|followed| followed.covers(clock)) {
+                is_new = true;
+                clock::merge_into(Arc::make_mut(&mut self.remote.followed), of, clock);
+            }
         }
         is_new && self.options.sites.has_remote_access()
     }
@@ -378,6 +415,11 @@ fn note_state(
 }
 
 impl Open {
+    /// Whether the transaction has read partitions at one of these sites.
+    pub(super) fn has_read_at(&self, sites: &BTreeSet<NodeId>) -> bool {
+        self.holders.values().any(|(holder, _)| sites.contains(holder))
+    }
+
     /// What an update of this transaction must follow: its views and their dependency views. A session's
     /// earlier transactions may have read other partitions than this one.
     pub(super) fn dependencies(&self) -> BTreeMap<PartitionId, VectorClock> {

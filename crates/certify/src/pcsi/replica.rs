@@ -41,6 +41,11 @@ fn prune(versions: &mut Versions, views: &[&VectorClock]) -> bool {
 }
 
 impl Replica {
+    /// A replica without versions.
+    pub(super) fn empty(view: VectorClock) -> Replica {
+        Replica { view, ..Replica::default() }
+    }
+
     /// A key's version in a view.
     pub(super) fn version(&self, key: &Key, view: &VectorClock) -> Option<&(CommitStamp, Option<Entry>)> {
         self.versions.get(key)?.iter().rev().find(|(stamp, _)| view.sees(*stamp))

@@ -136,9 +136,26 @@ impl Draws {
 
     fn decisions(&mut self) -> BTreeMap<NodeId, Decision> {
         let decision = |draws: &mut Draws| {
-            (draws.site(), Decision { candidate: draws.candidate(), updates: draws.updates() })
+            let candidate = draws.candidate();
+            let granted = draws.granted(candidate.incarnation);
+            (draws.site(), Decision { candidate, updates: draws.updates(), granted })
         };
         self.some(decision).into_iter().collect()
+    }
+
+    /// Numbers that were granted before an incarnation.
+    fn granted(&mut self, before: Incarnation) -> BTreeMap<PartitionId, BTreeMap<u64, TransactionName>> {
+        let numbers = |draws: &mut Draws| {
+            let numbers = draws.some(|draws| {
+                let incarnation = Incarnation(draws.below(u64::from(before.0)) as u8);
+                (CommitStamp::granted_base(incarnation) + 1 + draws.below(9), draws.name())
+            });
+            (draws.partition(), numbers.into_iter().collect())
+        };
+        match before {
+            Incarnation(0) => BTreeMap::new(),
+            _ => self.some(numbers).into_iter().collect(),
+        }
     }
 
     fn ballot(&mut self) -> Ballot {
@@ -340,11 +357,16 @@ impl Draws {
             15 => {
                 let updates = self.some(|draws| (draws.site(), draws.updates())).into_iter().collect();
                 let (frozen, decisions) = (self.targets(), self.decisions());
+                let granted = self.some(|draws| {
+                    let before = draws.incarnation();
+                    (draws.site(), draws.granted(before))
+                });
                 Fencing::Report {
                     ballot: self.ballot(),
                     frozen,
                     decisions,
                     updates,
+                    granted: granted.into_iter().collect(),
                     is_joining: self.below(2) > 0,
                 }
             }
@@ -431,6 +453,12 @@ fn what_would_break_a_site_is_refused() {
     let mut clock = VectorClock::default();
     clock.count(CommitStamp { site: NodeId(0), sequence: u64::MAX });
     assert!(!is_read(Update { depends: BTreeMap::from([(partition, clock)]), ..good }), "no such count");
+    let mut clock = Vec::new();
+    BTreeMap::from([(NodeId(0), CommitStamp::own_last(Incarnation(0)) + 1)]).put(&mut clock);
+    BTreeMap::<NodeId, BTreeMap<u64, u64>>::new().put(&mut clock);
+    let map = sites();
+    let mut input = Input { reader: Reader::new(&clock), sites: &map };
+    assert!(VectorClock::take(&mut input).is_none(), "a granted number among a site's own");
     let ballot = Ballot(u64::MAX, NodeId(0));
     let last = Record::Promised { ballot, targets: BTreeMap::new() };
     assert!(Record::decode(&last.encode(), &sites()).is_none(), "no ballot would be higher");

@@ -11,6 +11,7 @@ use txn::mutant::{Mutant, with};
 use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
 mod drawn;
+mod lost_grants;
 mod remote;
 
 struct Group {
@@ -798,8 +799,9 @@ fn a_joining_site_drops_decisions_that_only_a_fenced_leader_knew() {
     let fenced = |updates: &[Arc<Update>]| Decision {
         candidate: Candidate { incarnation: Incarnation(1), start: 0 },
         updates: updates.to_vec(),
+        granted: BTreeMap::new(),
     };
-    let own = Decision { candidate: joining, updates: Vec::new() };
+    let own = Decision { candidate: joining, updates: Vec::new(), granted: BTreeMap::new() };
     let first = BTreeMap::from([(NodeId(2), own.clone()), (NodeId(3), fenced(&[update]))]);
     let later = BTreeMap::from([(NodeId(0), fenced(&[])), (NodeId(2), own), (NodeId(3), fenced(&[]))]);
     for (from, decisions) in [(0, first), (1, later.clone())] {

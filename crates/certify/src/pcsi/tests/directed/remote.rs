@@ -19,12 +19,12 @@ pub(super) fn group(sites: usize, replicas: &[&[u16]], access: RemoteAccess) -> 
 }
 
 /// Three sites: partition 0 is at sites 0 and 1, partition 1 at sites 1 and 2.
-fn chain(access: RemoteAccess) -> Group {
+pub(super) fn chain(access: RemoteAccess) -> Group {
     group(3, &[&[0, 1], &[1, 2]], access)
 }
 
 /// A site does something; only the answers count.
-fn look(group: &mut Group, site: u16, id: RequestId, key: &Key) -> Option<Answer> {
+pub(super) fn look(group: &mut Group, site: u16, id: RequestId, key: &Key) -> Option<Answer> {
     let look = |site: &mut Pcsi, effects: &mut SiteEffects| match site.has_partition_of(key) {
         true => effects.answers.push((id, site.look(id, key).map_or_else(|answer| answer, Answer::Value))),
         false => site.look_remote(id, key.clone(), effects),
@@ -33,7 +33,7 @@ fn look(group: &mut Group, site: u16, id: RequestId, key: &Key) -> Option<Answer
 }
 
 /// Whether an answer is that something is there.
-fn is_there(answer: Option<Answer>) -> bool {
+pub(super) fn is_there(answer: Option<Answer>) -> bool {
     match answer {
         Some(Answer::Value(read)) => read.entry.is_some(),
         other => panic!("{other:?} is no value"),
@@ -153,7 +153,7 @@ fn a_site_waits_until_a_holder_has_what_the_site_wrote_there() {
 
 /// A transaction of site 0 has a number of site 1, and its site never hears that. Returns the group, in which
 /// messages from site 1 to site 0 are lost.
-fn with_a_number_out() -> Group {
+pub(super) fn with_a_number_out() -> Group {
     let mut group = chain(RemoteAccess::Grants);
     let far = group.key(1, 1);
     let id = group.session(0);
@@ -210,17 +210,6 @@ fn a_number_is_filled_only_when_its_transactions_fate_is_known() {
     group.run(2, |site, effects| assert_eq!(site.fence(NodeId(0), false, effects), FenceAnswer::Begun));
     group.tick(100);
     assert!(is_counted_everywhere(&group) && group.site(1).grants() == (0, 0));
-}
-
-#[test]
-fn an_update_with_a_number_of_a_fenced_granter_remains() {
-    let mut group = chain(RemoteAccess::Grants);
-    let far = group.key(1, 1);
-    group.committed(0, &[&far]);
-    group.sites[1] = None;
-    group.run(2, |site, effects| assert_eq!(site.fence(NodeId(1), false, effects), FenceAnswer::Begun));
-    group.tick(100);
-    assert!(group.has(2, &far));
 }
 
 /// The example of `grant.rs`: site 0 is `g`, site 1 is `m`, site 2 has all, `u` is of site 3, and `v` of site
