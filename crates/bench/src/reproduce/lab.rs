@@ -328,29 +328,8 @@ impl Lab {
             .iter()
             .flat_map(|job| seeds.iter().map(|&seed| scale::Options { seed, ..job.options.clone() }))
             .collect();
-        let next = AtomicUsize::new(0);
-        let results: Mutex<BTreeMap<usize, Result<Report, String>>> = Mutex::default();
-        let progress = Mutex::new(Progress::new(runs.len() as u64));
-        progress.lock().say(what);
-        eprintln!("modelling {what}: {} runs", runs.len());
-        std::thread::scope(|scope| {
-            for _ in 0..self.threads.min(runs.len()) {
-                scope.spawn(|| {
-                    while let Some((place, options)) = {
-                        let place = next.fetch_add(1, Ordering::Relaxed);
-                        runs.get(place).map(|options| (place, options))
-                    } {
-                        let result = scale::run(options);
-                        results.lock().insert(place, result);
-                        progress.lock().advance();
-                    }
-                });
-            }
-        });
-        let results = results.into_inner().into_values();
-        let reports: Result<Vec<Report>> =
-            results.map(|result| result.map_err(|wrong| anyhow!("{what}: {wrong}"))).collect();
-        Ok(reports?.chunks(seeds.len().max(1)).map(<[Report]>::to_vec).collect())
+        let reports = side_by_side(what, self.threads, &runs, scale::run)?;
+        Ok(reports.chunks(seeds.len().max(1)).map(<[Report]>::to_vec).collect())
     }
 
     /// What all figures were made with.
@@ -365,6 +344,36 @@ impl Lab {
             "contenders": priced.collect::<Vec<_>>(),
         })
     }
+}
+
+/// Runs models, several at a time. Results are in the order of the runs.
+pub fn side_by_side<T: Sync, R: Send>(
+    what: &str,
+    threads: usize,
+    runs: &[T],
+    run: impl Fn(&T) -> Result<R, String> + Sync,
+) -> Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<BTreeMap<usize, Result<R, String>>> = Mutex::default();
+    let progress = Mutex::new(Progress::new(runs.len() as u64));
+    progress.lock().say(what);
+    eprintln!("modelling {what}: {} runs", runs.len());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(runs.len()) {
+            scope.spawn(|| {
+                while let Some((place, options)) = {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    runs.get(place).map(|options| (place, options))
+                } {
+                    let result = run(options);
+                    results.lock().insert(place, result);
+                    progress.lock().advance();
+                }
+            });
+        }
+    });
+    let results = results.into_inner().into_values();
+    results.map(|result| result.map_err(|wrong| anyhow!("{what}: {wrong}"))).collect()
 }
 
 /// The modelled series of a panel.

@@ -7,6 +7,7 @@ pub mod hierarchy;
 mod lab;
 mod origin;
 mod page;
+pub mod pcsi;
 mod plot;
 pub mod qstore;
 pub mod sparkle;

@@ -37,9 +37,13 @@ pub struct Round {
 }
 
 /// The processor time of this thread in nanoseconds.
-fn processor_ns() -> f64 {
+pub fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn processor_ns() -> f64 {
+    thread_ns() as f64
 }
 
 /// The order that one worker executes.

@@ -192,6 +192,8 @@ pub struct SiteMap {
     /// Whether the last partition is that of what the store itself keeps.
     has_system: bool,
     remote_access: RemoteAccess,
+    /// Updates follow nothing that their transactions have seen.
+    ignores_causality: bool,
 }
 
 impl SiteMap {
@@ -203,7 +205,14 @@ impl SiteMap {
             replicas,
             has_system: false,
             remote_access: RemoteAccess::Refused,
+            ignores_causality: false,
         })
+    }
+
+    /// The same without dependency views, to measure what these cost: snapshots are not causally closed, and
+    /// an update may be applied before what its transaction has seen. No configuration of a store gives this.
+    pub fn without_causality(self) -> SiteMap {
+        SiteMap { ignores_causality: true, ..self }
     }
 
     /// The same, where transactions may use all partitions at each site that has one.
@@ -560,6 +569,9 @@ impl Pcsi {
     fn snapshot(&self) -> (BTreeMap<PartitionId, VectorClock>, PartitionDependencies) {
         let replicas = self.replicas.iter();
         let views = replicas.clone().map(|(&partition, replica)| (partition, replica.view.clone())).collect();
+        if self.options.sites.ignores_causality {
+            return (views, PartitionDependencies::new());
+        }
         let depends = replicas.map(|(&partition, replica)| (partition, replica.depends.clone())).collect();
         (views, depends)
     }
@@ -972,9 +984,12 @@ impl Pcsi {
             writes.keys().map(|key| self.options.sites.partition_of(key)).collect();
         let stamp = |of| (of, granted.get(&of).copied().unwrap_or_else(|| self.next_stamp(of)));
         let stamps = written.into_iter().map(stamp).collect();
-        let mut depends = open.dependencies();
-        for (&of, clock) in open.followed.iter() {
-            clock::merge_into(&mut depends, of, clock);
+        let mut depends = BTreeMap::new();
+        if !self.options.sites.ignores_causality {
+            depends = open.dependencies();
+            for (&of, clock) in open.followed.iter() {
+                clock::merge_into(&mut depends, of, clock);
+            }
         }
         if is_active(Mutant::DropDependencies) {
             depends.clear();

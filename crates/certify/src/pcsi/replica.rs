@@ -260,7 +260,8 @@ impl Pcsi {
             }
             let others = update.depends.iter().filter(|(of, _)| *of != partition);
             others.for_each(|(&of, clock)| clock::merge_into(&mut replica.depends, of, clock));
-            for (&of, &stamp) in update.stamps.iter().filter(|(of, _)| *of != partition) {
+            let is_tracked = |of: &PartitionId| of != partition && !self.options.sites.ignores_causality;
+            for (&of, &stamp) in update.stamps.iter().filter(|(of, _)| is_tracked(of)) {
                 replica.depends.entry(of).or_default().count(stamp);
             }
             let views = read_views(&self.open, &self.remote, *partition);

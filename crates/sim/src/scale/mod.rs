@@ -35,7 +35,8 @@
 //!
 //! Where nodes are replicas of each other ([`Options::replication`]), a leader that is modelled orders
 //! instead, and one replica stands for all: the head of `scale::replicated` tells how. The head of
-//! `scale::two_phase` tells how nodes commit without an order.
+//! `scale::two_phase` tells how nodes commit without an order. Sites that agree on none have a
+//! model of their own, [`sites`].
 //!
 //! The same options give the same run, to the digest of all commits. A run can be judged
 //! ([`Options::judged`]): it then goes on until nothing is under way, and the state of every partition must
@@ -47,6 +48,7 @@ mod network;
 mod node;
 mod replicated;
 mod run;
+pub mod sites;
 mod timeline;
 mod two_phase;
 

@@ -1,6 +1,6 @@
 //! What messages between nodes take.
 
-use super::{Costs, Options, Times};
+use super::Costs;
 use crate::draw::Draw;
 use std::collections::BTreeMap;
 use txn::PartitionId;
@@ -52,21 +52,26 @@ impl Wire {
 /// The ways between nodes, which keep the order.
 pub(super) struct Links {
     draw: Draw,
-    times: Times,
     /// When the last message of a link arrives.
     last_ns: BTreeMap<(PartitionId, PartitionId), u64>,
 }
 
 impl Links {
-    pub(super) fn new(options: &Options) -> Links {
-        Links { draw: Draw::new(mix(options.seed)), times: options.times, last_ns: BTreeMap::new() }
+    pub(super) fn new(seed: u64) -> Links {
+        Links { draw: Draw::new(mix(seed)), last_ns: BTreeMap::new() }
     }
 
-    /// When a message arrives whose last byte is on the wire at `left_ns`.
-    pub(super) fn arrives_ns(&mut self, from: PartitionId, to: PartitionId, left_ns: u64) -> u64 {
-        let jitter_ns = self.draw.below(self.times.jitter_ns + 1);
-        let last_ns = self.last_ns.entry((from, to)).or_default();
-        *last_ns = (*last_ns).max(left_ns + self.times.latency_ns + jitter_ns);
+    /// When a message arrives whose last byte is on the wire at `left_ns`, and which takes `latency_ns` and at
+    /// most `jitter_ns` longer. `link` names its sender and its receiver.
+    pub(super) fn arrives_ns(
+        &mut self,
+        link: (PartitionId, PartitionId),
+        left_ns: u64,
+        (latency_ns, jitter_ns): (u64, u64),
+    ) -> u64 {
+        let jitter_ns = self.draw.below(jitter_ns + 1);
+        let last_ns = self.last_ns.entry(link).or_default();
+        *last_ns = (*last_ns).max(left_ns + latency_ns + jitter_ns);
         *last_ns
     }
 }

@@ -96,7 +96,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
         queue: Queue::new(),
         epoch: 0,
         digest: 1,
-        links: Links::new(options),
+        links: Links::new(options.seed),
         messages_of_round_max: 0,
         is_ending: false,
         judge: options.judged.then(|| Judge::new(options)),
@@ -396,10 +396,11 @@ impl Run<'_> {
     fn round(&mut self, at: usize, now_ns: u64) {
         let from = PartitionId(at as u16);
         let (sent, done_ns) = self.nodes[at].say(now_ns);
+        let way = (self.options.times.latency_ns, self.options.times.jitter_ns);
         let mut to_one: BTreeMap<PartitionId, u64> = BTreeMap::new();
         for sent in sent {
             *to_one.entry(sent.to).or_default() += 1;
-            let arrives_ns = self.links.arrives_ns(from, sent.to, sent.left_ns);
+            let arrives_ns = self.links.arrives_ns((from, sent.to), sent.left_ns, way);
             let letter = Letter { from, to: sent.to, said: sent.message, notes: sent.notes };
             self.queue.add(arrives_ns, Event::Arrived(Box::new(letter)));
         }

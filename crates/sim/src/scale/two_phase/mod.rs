@@ -104,7 +104,7 @@ pub(super) fn run(options: &Options, rule: Rule) -> Result<Report, String> {
         options,
         nodes,
         queue: Queue::new(),
-        links: Links::new(options),
+        links: Links::new(options.seed),
         digest: 1,
         messages_of_round_max: 0,
         is_ending: false,
@@ -205,8 +205,9 @@ impl Run<'_> {
         let from = PartitionId(at as u16);
         let (sent, done_ns) = self.nodes[at].say(now_ns);
         self.messages_of_round_max = self.messages_of_round_max.max(u64::from(!sent.is_empty()));
+        let way = (self.options.times.latency_ns, self.options.times.jitter_ns);
         for sent in sent {
-            let arrives_ns = self.links.arrives_ns(from, sent.to, sent.left_ns);
+            let arrives_ns = self.links.arrives_ns((from, sent.to), sent.left_ns, way);
             let letter = Letter { from, to: sent.to, told: sent.message, things: sent.notes };
             self.queue.add(arrives_ns, Event::Arrived(Box::new(letter)));
         }
