@@ -10,7 +10,9 @@ use txn::{Entry, Key, NodeId, PartitionId};
 
 /// What transactions do (Table I of the paper). Of each partition that a transaction uses it draws
 /// `read_items` items. It reads those of the partitions that it reads, and writes the first `write_items` of
-/// those that it writes. It reads partitions of its own site only, and writes these first.
+/// those that it writes. It reads and writes partitions of its own site, but for `remote_partitions` of those
+/// that it writes: there it first looks at one of the items that it writes, because a site needs a state of
+/// each partition that it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Load {
     /// Partitions that it reads.
@@ -89,7 +91,8 @@ impl Places {
 pub(super) struct Transaction {
     pub reads: Vec<Key>,
     pub writes: WriteSet,
-    pub is_remote: bool,
+    /// A key of each remote partition that is written.
+    pub remote: Vec<Key>,
 }
 
 /// The transactions of a site.
@@ -131,11 +134,13 @@ impl Generator {
             self.write(keys.iter().filter(|_| place < written), &mut writes);
             reads.extend(keys.into_iter().filter(|_| place < read_partitions));
         }
+        let mut looked = Vec::new();
         for of in remote {
             let keys = self.items(of);
             self.write(keys.iter(), &mut writes);
+            looked.extend(keys.into_iter().take(1));
         }
-        Transaction { reads, writes, is_remote }
+        Transaction { reads, writes, remote: looked }
     }
 
     fn write<'a>(&self, keys: impl Iterator<Item = &'a Key>, writes: &mut WriteSet) {
@@ -187,7 +192,8 @@ mod tests {
             let mut updated = BTreeSet::new();
             let mut remote = 0;
             for number in 0..2_000 {
-                let Transaction { reads, writes, is_remote } = generator.next();
+                let Transaction { reads, writes, remote: looked } = generator.next();
+                let is_remote = !looked.is_empty();
                 let is_own = |key: &Key| map.sites(map.partition_of(key)).contains(&NodeId(3));
                 assert_eq!((reads.len(), writes.records.len()), (8, 2 * write_partitions));
                 assert!(reads.iter().all(is_own));
@@ -199,6 +205,8 @@ mod tests {
                     .filter(|of| !map.sites(*of).contains(&NodeId(3)))
                     .collect();
                 assert_eq!(away.len(), if is_remote { remote_partitions } else { 0 });
+                let looked: BTreeSet<PartitionId> = looked.iter().map(|key| map.partition_of(key)).collect();
+                assert_eq!(looked, away);
                 remote += u64::from(is_remote);
                 if number < 5 {
                     updated.extend(away);

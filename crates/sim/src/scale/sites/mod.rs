@@ -13,9 +13,10 @@
 //! - **Placement** (section VI-A of the paper). There are as many partitions as sites, in regions of
 //!   [`SITES_OF_REGION`]. Each partition has three replicas: two in one region, and one in another. Each site
 //!   has three partitions.
-//! - **Clients** are a closed loop: so many transactions of a site are under way at any time. A client that
-//!   is refused begins another transaction, and counts the first as aborted. A client whose site is full
-//!   waits for a while ([`FULL_NS`]).
+//! - **Clients** begin a transaction whenever the thread of their site has nothing else to do, unless all of
+//!   them have one under way. So a site that has clients enough is as busy as can be, and its transactions do
+//!   not wait for each other: its throughput is the peak. A client that is refused begins another transaction,
+//!   and counts the first as aborted. A client whose site is full waits for a while ([`FULL_NS`]).
 //! - **Transactions** ([`Load`]) read items of partitions of their site, and write items of these or of other
 //!   partitions. Items are drawn uniformly, and none exists at the beginning: so a read finds nothing unless
 //!   the run has written the item. The first transactions of a site write each remote partition once, if the
@@ -39,7 +40,7 @@ use crate::world::queue::Queue;
 use certify::pcsi::{RemoteAccess, SiteMap};
 use load::Places;
 use serde::Serialize;
-use site::{Letter, Site, Work};
+use site::{Letter, Next, Site, Work};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::hash::mix;
@@ -82,7 +83,7 @@ pub struct SitesOptions {
     pub is_causal: bool,
     /// What transactions do.
     pub load: Load,
-    /// Transactions of a site that are under way.
+    /// The most transactions of a site that are under way.
     pub clients: u16,
     /// From one propagation of updates to the next.
     pub period_ns: u64,
@@ -156,14 +157,22 @@ impl SitesReport {
     }
     /// The percentage of transactions that committed.
     pub fn commit_rate_percent(&self) -> f64 {
-        let aborted: u64 = self.aborted.values().sum();
-        self.committed as f64 * 100.0 / (self.committed + aborted).max(1) as f64
+        percent(self.committed, self.aborted.values().sum())
+    }
+    /// The same of those with remote writes; 0 if there are none.
+    pub fn commit_rate_of_remote_percent(&self) -> f64 {
+        percent(self.committed_remote, self.aborted_remote)
     }
     /// Processor time of sites' threads for a committed transaction, in microseconds.
     pub fn thread_us(&self) -> f64 {
         let all: u64 = self.busy_ns.values().sum();
         all as f64 / 1e3 / self.committed.max(1) as f64
     }
+}
+
+/// How many of 100 committed.
+fn percent(committed: u64, aborted: u64) -> f64 {
+    committed as f64 * 100.0 / (committed + aborted).max(1) as f64
 }
 
 enum Event {
@@ -293,10 +302,13 @@ impl Run<'_> {
     /// A site's step ends: what it sends leaves, and clients hear.
     fn done(&mut self, at: usize, now_ns: u64) {
         let (letters, answered) = self.sites[at].take_done(now_ns);
-        for (client, is_full) in answered {
+        for (client, next) in answered {
             self.digest = mix(self.digest ^ mix(at as u64) ^ u64::from(client) ^ now_ns);
-            let at_ns = now_ns + if is_full { FULL_NS } else { 0 };
-            self.queue.add(at_ns, Event::Call { at, client });
+            match next {
+                Next::Call => self.queue.add(now_ns, Event::Call { at, client }),
+                Next::Wait => self.queue.add(now_ns + FULL_NS, Event::Call { at, client }),
+                Next::GoOn => self.sites[at].put(Work::GoOn(client)),
+            }
         }
         let mut sender_ns = now_ns;
         for letter in letters {
@@ -351,6 +363,7 @@ impl Run<'_> {
     /// Goes on without new transactions until all sites are idle, and compares replicas.
     fn end(mut self, mut until_ns: u64) -> Result<(), String> {
         self.is_ending = true;
+        self.sites.iter_mut().for_each(Site::stop_clients);
         for _ in 0..ENDING_PERIODS_MAX {
             until_ns += self.options.period_ns;
             self.go_on_until(until_ns);

@@ -4,7 +4,7 @@ use super::load::{Generator, Places, Transaction};
 use super::{Price, SitesOptions, TICK_NS};
 use crate::draw::Draw;
 use certify::pcsi::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, Update, describe};
-use certify::{Answer, Conflict, session_opened};
+use certify::{Answer, Conflict, WriteSet, session_opened};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::hash::{FixedMap, mix};
@@ -27,17 +27,36 @@ pub(super) struct Letter {
 /// What a site's thread does in a step.
 pub(super) enum Work {
     Tick,
+    /// A client's next transaction.
     Call(u16),
+    /// A client has heard what a key of a remote partition has.
+    GoOn(u16),
     Letter(Box<Letter>),
 }
 
 /// A client's transaction.
 struct Call {
+    id: RequestId,
     issued_ns: u64,
     is_remote: bool,
+    /// The keys of remote partitions that it has yet to look at.
+    remote: Vec<Key>,
+    /// The keys of this site that it reads, and what it writes, until it asks to commit.
+    reads: Vec<Key>,
+    writes: WriteSet,
     /// When other sites were asked for their votes.
     asked_ns: Option<u64>,
     keys: Vec<Key>,
+}
+
+/// What a client does next.
+pub(super) enum Next {
+    /// Its next transaction.
+    Call,
+    /// The same when its site may have room.
+    Wait,
+    /// The next step of its transaction.
+    GoOn,
 }
 
 /// What is counted.
@@ -98,6 +117,8 @@ pub(super) struct Site {
     price: Price,
     generator: Generator,
     inbox: VecDeque<Work>,
+    /// Clients without a transaction.
+    free: Vec<u16>,
     /// The step under way.
     step: Option<Made>,
     /// By client.
@@ -140,6 +161,7 @@ impl Site {
             price: options.price,
             generator: Generator::new(places, options.load, me, draw),
             inbox: VecDeque::new(),
+            free: Vec::new(),
             step: None,
             calls: (0..options.clients).map(|_| None).collect(),
             sequence: 0,
@@ -174,6 +196,11 @@ impl Site {
         (0..ticks).for_each(|_| self.site.tick(&mut effects));
     }
 
+    /// No client begins another transaction.
+    pub fn stop_clients(&mut self) {
+        self.free.clear();
+    }
+
     /// The measured time begins.
     pub fn begin_to_count(&mut self) {
         self.counts = Counts::default();
@@ -183,18 +210,27 @@ impl Site {
         std::mem::take(&mut self.counts)
     }
 
+    /// The thread will do this behind all that waits, and is at the end of a step now.
+    pub fn put(&mut self, work: Work) {
+        self.inbox.push_back(work);
+    }
+
     /// The thread has something more to do. Returns when its step ends, if it begins one.
     pub fn give(&mut self, work: Work, now_ns: u64) -> Option<u64> {
-        self.inbox.push_back(work);
+        match work {
+            Work::Call(client) => self.free.push(client),
+            work => self.inbox.push_back(work),
+        }
         if self.step.is_some() { None } else { self.go_on(now_ns) }
     }
 
     /// The thread does the next thing. Returns when that ends.
     pub fn go_on(&mut self, now_ns: u64) -> Option<u64> {
-        let work = self.inbox.pop_front()?;
+        let work = self.inbox.pop_front().or_else(|| self.free.pop().map(Work::Call))?;
         let (kind, took_ns) = match work {
             Work::Tick => ("tick", self.charged(|site, effects| site.tick(effects))),
             Work::Call(client) => ("transaction", self.call(client, now_ns)),
+            Work::GoOn(client) => ("transaction", self.go_on_with(client, false, now_ns)),
             Work::Letter(letter) => {
                 let kind = describe(&letter.bytes).unwrap_or("?");
                 (kind, self.receive(*letter, now_ns))
@@ -227,22 +263,47 @@ impl Site {
         took_ns.max(1)
     }
 
-    /// A client's transaction, until it asks to commit.
+    /// A client's transaction begins.
     fn call(&mut self, client: u16, now_ns: u64) -> u64 {
-        let Transaction { reads, writes, is_remote } = self.generator.next();
+        let Transaction { reads, writes, remote } = self.generator.next();
         self.sequence += 1;
         let session = session_opened(Position::NONE, client);
-        let id = RequestId { session, sequence: self.sequence, attempt: 0 };
         let keys = match self.keeps_keys {
             true => writes.records.keys().cloned().collect(),
             false => Vec::new(),
         };
-        self.calls[usize::from(client)] = Some(Call { issued_ns: now_ns, is_remote, asked_ns: None, keys });
+        self.calls[usize::from(client)] = Some(Call {
+            id: RequestId { session, sequence: self.sequence, attempt: 0 },
+            issued_ns: now_ns,
+            is_remote: !remote.is_empty(),
+            remote,
+            reads,
+            writes,
+            asked_ns: None,
+            keys,
+        });
+        self.go_on_with(client, true, now_ns)
+    }
+
+    /// A client's transaction goes on until it looks at a remote key, or asks to commit.
+    fn go_on_with(&mut self, client: u16, begins: bool, now_ns: u64) -> u64 {
+        let Some(call) = &mut self.calls[usize::from(client)] else { return 1 };
+        let (id, remote) = (call.id, call.remote.pop());
+        let (mut reads, mut writes) = (Vec::new(), WriteSet::default());
+        if remote.is_none() {
+            reads = std::mem::take(&mut call.reads);
+            writes = std::mem::take(&mut call.writes);
+        }
         let took_ns = self.charged(|site, effects| {
-            site.begin(id, effects);
-            let begun = effects.answers.pop();
-            if !matches!(begun, Some((_, Answer::Begun))) {
-                return effects.answers.extend(begun);
+            if begins {
+                site.begin(id, effects);
+                let begun = effects.answers.pop();
+                if !matches!(begun, Some((_, Answer::Begun))) {
+                    return effects.answers.extend(begun);
+                }
+            }
+            if let Some(key) = remote {
+                return site.look_remote(id, key, effects);
             }
             for key in &reads {
                 if let Err(answer) = site.look(id, key) {
@@ -251,32 +312,22 @@ impl Site {
             }
             site.commit(id, writes, effects);
         });
-        self.note_asked(client, now_ns + took_ns);
-        took_ns
-    }
-
-    /// Notes if the step has asked other sites for their votes.
-    fn note_asked(&mut self, client: u16, now_ns: u64) {
-        let letters = self.step.iter().flat_map(|made| &made.letters);
-        let mut messages = letters.map(|letter| &letter.letter.message);
+        let made = self.step.iter().flat_map(|made| &made.letters);
+        let mut messages = made.map(|letter| &letter.letter.message);
         if messages.any(|message| matches!(message, Message::Prepare { .. }))
             && let Some(call) = &mut self.calls[usize::from(client)]
         {
-            call.asked_ns.get_or_insert(now_ns);
+            call.asked_ns = Some(now_ns + took_ns);
         }
+        took_ns
     }
 
     fn receive(&mut self, letter: Letter, now_ns: u64) -> u64 {
         let Letter { from, bytes, letter, .. } = letter;
-        let mut looked = None;
-        match &letter.message {
-            Message::Updates { updates, .. } => {
-                for update in updates.iter().filter(|update| !self.site.has_applied(update)) {
-                    self.arrived_ns.entry((from, update.number)).or_insert(now_ns);
-                }
+        if let Message::Updates { updates, .. } = &letter.message {
+            for update in updates.iter().filter(|update| !self.site.has_applied(update)) {
+                self.arrived_ns.entry((from, update.number)).or_insert(now_ns);
             }
-            Message::Looked { id, .. } => looked = Some(id.session.0 as u16),
-            _ => {}
         }
         let map = Arc::clone(&self.map);
         let took_ns = self.charged(|site, effects| {
@@ -285,9 +336,6 @@ impl Site {
             std::hint::black_box(&decoded);
             site.receive(from, letter, effects);
         });
-        if let Some(client) = looked {
-            self.note_asked(client, now_ns + took_ns);
-        }
         let records = self.step.iter().flat_map(|made| &made.effects.records);
         for record in records {
             let Record::Applied { update } = record else { continue };
@@ -299,9 +347,8 @@ impl Site {
         took_ns
     }
 
-    /// The step ends. Returns what it sends, and the clients that may call again, with those that found their
-    /// site full.
-    pub fn take_done(&mut self, now_ns: u64) -> (Vec<Letter>, Vec<(u16, bool)>) {
+    /// The step ends. Returns what it sends, and what clients do next.
+    pub fn take_done(&mut self, now_ns: u64) -> (Vec<Letter>, Vec<(u16, Next)>) {
         let Made { effects, letters, log_bytes } = self.step.take().unwrap_or_default();
         self.counts.log_bytes += log_bytes;
         self.counts.letters += letters.len() as u64;
@@ -316,15 +363,18 @@ impl Site {
         }
         let answered = effects.answers.into_iter().filter_map(|(id, answer)| {
             let client = id.session.0 as u16;
+            if matches!(answer, Answer::Value(_)) {
+                return Some((client, Next::GoOn));
+            }
             let call = self.calls.get_mut(usize::from(client))?.take()?;
             Some((client, self.answered(call, &answer, now_ns)))
         });
-        let answered: Vec<(u16, bool)> = answered.collect();
+        let answered: Vec<(u16, Next)> = answered.collect();
         (letters, answered)
     }
 
-    /// Returns whether the site was full.
-    fn answered(&mut self, call: Call, answer: &Answer, now_ns: u64) -> bool {
+    /// A client's transaction ends.
+    fn answered(&mut self, call: Call, answer: &Answer, now_ns: u64) -> Next {
         let cause = match answer {
             Answer::Committed => {
                 self.counts.responses_ns.push(now_ns - call.issued_ns);
@@ -334,11 +384,11 @@ impl Site {
                     self.counts.votes_ns += now_ns - asked_ns;
                 }
                 self.written.extend(call.keys);
-                return false;
+                return Next::Call;
             }
             Answer::Unavailable => {
                 self.counts.full += 1;
-                return true;
+                return Next::Wait;
             }
             Answer::Conflict(Conflict::Key(_)) => "newer version",
             Answer::Conflict(Conflict::Locked { .. }) => "locked",
@@ -347,7 +397,7 @@ impl Site {
         };
         *self.counts.aborted.entry(cause).or_default() += 1;
         self.counts.aborted_remote += u64::from(call.is_remote);
-        false
+        Next::Call
     }
 
     /// Counts the bytes of an update, and those of its vectors.
