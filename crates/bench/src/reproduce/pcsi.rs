@@ -330,16 +330,17 @@ impl Study<'_> {
     fn workload(&mut self, workload: &Workload) -> Result<Found> {
         let sites = self.scaled();
         let lines = [0, 5].map(|percent| {
-            let setting =
-                move |sites| Setting::new(workload.load(percent), RemoteAccess::Grants, sites);
+            let setting = move |sites| Setting::new(workload.load(percent), RemoteAccess::Grants, sites);
             line(format!("{percent} % remote updates"), sites, setting)
         });
         self.run(&format!("workload {}", workload.name), &lines)?;
         let panels = self.panels(&lines);
         let (first, last) = (f64::from(sites[0]), f64::from(sites[sites.len() - 1]));
         let mut claims = Vec::new();
-        let grown = |panel: &Panel, name: &str| ratios(&panel.samples(name, last), &panel.samples(name, first));
-        let about_it = |percent: u32| format!("throughput with {last} sites / {first} sites, {percent} % remote");
+        let grown =
+            |panel: &Panel, name: &str| ratios(&panel.samples(name, last), &panel.samples(name, first));
+        let about_it =
+            |percent: u32| format!("throughput with {last} sites / {first} sites, {percent} % remote");
         let of_remote = grown(&panels[0], &lines[1].name);
         let (papers, aimed) = workload.grows;
         claims.push(
@@ -364,8 +365,11 @@ impl Study<'_> {
         let claims = vec![
             Claim::new("ghosts: throughput with 32 sites / 16 sites, 5 % remote", &grown(&lines[2].name))
                 .paper("does not scale when the number of sites is above 16", 0.0..=1.33),
-            Claim::new("ghosts: throughput with 32 sites / 16 sites, no remote updates", &grown(&lines[0].name))
-                .paper("scales well for local writes", about(2.0)),
+            Claim::new(
+                "ghosts: throughput with 32 sites / 16 sites, no remote updates",
+                &grown(&lines[0].name),
+            )
+            .paper("scales well for local writes", about(2.0)),
         ];
         Ok(found("ghost replicas".to_owned(), panels, claims, differences()))
     }
@@ -394,7 +398,12 @@ impl Study<'_> {
                 &of(&panels[3]),
             ));
         }
-        Ok(found("granted numbers against ghosts, 5 % remote updates".to_owned(), panels, claims, differences()))
+        Ok(found(
+            "granted numbers against ghosts, 5 % remote updates".to_owned(),
+            panels,
+            claims,
+            differences(),
+        ))
     }
 
     fn causality(&mut self) -> Result<Found> {
@@ -410,7 +419,8 @@ impl Study<'_> {
         let mut claims = Vec::new();
         for &sites in sites {
             let ratios = panels[0].ratios("pcsi", "without dependency tracking", f64::from(sites));
-            let about = format!("pcsi / without dependency tracking: throughput of workload A, {sites} sites");
+            let about =
+                format!("pcsi / without dependency tracking: throughput of workload A, {sites} sites");
             claims.push(Claim::new(about, &ratios).bar(0.8, None));
         }
         let mut differences = differences();
@@ -450,7 +460,8 @@ impl Study<'_> {
                 add_point(&mut series, "granted numbers", Source::Modelled, point);
                 let of = "granted numbers".to_owned();
                 marks.push(Mark { of, x, low: papers, high: papers, text: "Table II".to_owned() });
-                let claim = Claim::new(format!("{title} of workload {}, {sites} sites", workload.name), &values);
+                let claim =
+                    Claim::new(format!("{title} of workload {}, {sites} sites", workload.name), &values);
                 claims.push(match unit {
                     "ms" => claim.paper(format!("{papers} ms"), about(papers)),
                     _ => claim
@@ -458,7 +469,8 @@ impl Study<'_> {
                         .bar(workload.commit_rate_min, None),
                 });
             }
-            let panel = Panel::new(format!("{title} with {sites} sites"), ("workload", unit), Axis::Names, series);
+            let panel =
+                Panel::new(format!("{title} with {sites} sites"), ("workload", unit), Axis::Names, series);
             panels.push(Panel { marks, scale: Scale::Linear, ..panel });
         }
         panels.push(self.causes(&lines));
@@ -468,8 +480,12 @@ impl Study<'_> {
     /// How many of 100 transactions were refused, by cause.
     fn causes(&self, lines: &[Line]) -> Panel {
         let reports = |line: &Line| self.of(&line.settings[0]).to_vec();
-        let all: BTreeMap<&str, ()> =
-            lines.iter().flat_map(|line| reports(line)).flat_map(|one| one.aborted.into_keys()).map(|c| (c, ())).collect();
+        let all: BTreeMap<&str, ()> = lines
+            .iter()
+            .flat_map(|line| reports(line))
+            .flat_map(|one| one.aborted.into_keys())
+            .map(|c| (c, ()))
+            .collect();
         let mut series = Vec::new();
         for &cause in all.keys() {
             for (place, line) in lines.iter().enumerate() {
@@ -525,7 +541,10 @@ mod tests {
         assert!(page.contains("Not the paper's escrow") && page.contains("without dependency tracking"));
         assert!(dir.path().join("figure-table-2.json").exists());
         let unfounded: Vec<&Claim> = claims.iter().filter(|claim| claim.ours.is_none()).collect();
-        assert!(claims.len() > 12 && unfounded.iter().all(|claim| claim.about.contains("32 sites")), "{unfounded:?}");
+        assert!(
+            claims.len() > 12 && unfounded.iter().all(|claim| claim.about.contains("32 sites")),
+            "{unfounded:?}"
+        );
         assert!(claims.iter().all(|claim| claim.met.is_none()), "a quick run has no bars: {claims:?}");
     }
 }

@@ -200,10 +200,8 @@ mod tests {
                 let written: BTreeSet<PartitionId> =
                     writes.records.keys().map(|key| map.partition_of(key)).collect();
                 assert_eq!(written.len(), write_partitions);
-                let away: BTreeSet<PartitionId> = written
-                    .into_iter()
-                    .filter(|of| !map.sites(*of).contains(&NodeId(3)))
-                    .collect();
+                let away: BTreeSet<PartitionId> =
+                    written.into_iter().filter(|of| !map.sites(*of).contains(&NodeId(3))).collect();
                 assert_eq!(away.len(), if is_remote { remote_partitions } else { 0 });
                 let looked: BTreeSet<PartitionId> = looked.iter().map(|key| map.partition_of(key)).collect();
                 assert_eq!(looked, away);

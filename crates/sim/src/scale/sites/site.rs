@@ -251,7 +251,8 @@ impl Site {
         made.log_bytes = made.effects.records.iter().map(|record| record.encode().len() as u64).sum();
         let letters = std::mem::take(&mut made.effects.messages).into_iter();
         let from = self.me;
-        made.letters = letters.map(|(to, letter)| Letter { from, to, bytes: letter.encode(), letter }).collect();
+        made.letters =
+            letters.map(|(to, letter)| Letter { from, to, bytes: letter.encode(), letter }).collect();
         let took_ns = match self.price {
             Price::Measured { clock, factor } => (clock().saturating_sub(begun_ns) as f64 * factor) as u64,
             Price::Assumed(each_ns) => {
