@@ -365,7 +365,8 @@ impl Run<'_> {
         self.is_ending = true;
         self.sites.iter_mut().for_each(Site::stop_clients);
         for _ in 0..ENDING_PERIODS_MAX {
-            until_ns += self.options.period_ns;
+            // No whole number of ticks: else a site whose tick is due now would never be found idle.
+            until_ns += self.options.period_ns + TICK_NS / 7;
             self.go_on_until(until_ns);
             if self.sites.iter().all(Site::is_idle) {
                 return self.compare();
