@@ -451,8 +451,8 @@ impl<'a> Turn<'a> {
         self.commands.push((command, operation));
     }
 
-    /// Executes the commands on what was found, or had expired, and gives each reply as it comes. The input is
-    /// the clock's offset, if a command takes a date.
+    /// Executes the commands on what was found, or had expired, and gives each reply as it comes. The input
+    /// is the clock's offset, if a command takes a date.
     fn execute(
         &self,
         (found, has_expired): (Option<Entry>, bool),

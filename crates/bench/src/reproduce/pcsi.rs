@@ -40,7 +40,8 @@ struct Workload {
     remote_partitions: usize,
     /// By how much its throughput grows from 16 to 64 sites: in the paper, and as this project aims.
     grows: (f64, f64),
-    /// Response time, latency of two-phase commit and update delay in milliseconds, and commit rate in percent.
+    /// Response time, latency of two-phase commit and update delay in milliseconds, and commit rate in
+    /// percent.
     table: [f64; 4],
     /// This project's bar for the commit rate.
     commit_rate_min: f64,
@@ -167,16 +168,17 @@ fn head(options: &Options) -> Vec<String> {
          modelled test bed. The paper's figures are images that we do not have: what stands under \"the \
          paper\" is what its text and its Table II say."
             .to_owned(),
-        "Not the paper's escrow: a site that numbers the updates of others grants these numbers as a sequence \
-         of their own, which replicas apply in any order. The paper's escrow lets updates wait for each other \
-         for ever; certify::pcsi::grant has the proof. \"Granted numbers\" stand where the paper has escrow."
+        "Not the paper's escrow: a site that numbers the updates of others grants these numbers as a \
+         sequence of their own, which replicas apply in any order. The paper's escrow lets updates wait for \
+         each other for ever; certify::pcsi::grant has the proof. \"Granted numbers\" stand where the paper \
+         has escrow."
             .to_owned(),
         format!(
-            "One thread of a site does all of its protocol and encodes its letters and its log; clients and \
-             the network have the other cores. {price} Updates are propagated each second; between regions a \
-             message takes {} ms, within one {} us. A transaction begins whenever its site's thread has nothing \
-             else to do, unless {CLIENTS} are under way: so throughputs are peaks, and transactions hardly wait \
-             for each other.",
+            "One thread of a site does all \
+         of its protocol and encodes its letters and its log; clients and the network have the other cores. \
+         {price} Updates are propagated each second; between regions a message takes {} ms, within one {} \
+         us. A transaction begins whenever its site's thread has nothing else to do, unless {CLIENTS} are \
+         under way: so throughputs are peaks, and transactions hardly wait for each other.",
             BETWEEN_REGIONS_NS / 1_000_000,
             options.times.latency_ns / 1_000
         ),
@@ -425,8 +427,8 @@ impl Study<'_> {
         }
         let mut differences = differences();
         differences.push(
-            "Without dependency tracking, updates carry stamps and no dependencies, and snapshots may be torn: \
-             a variant for this figure only."
+            "Without dependency tracking, updates carry stamps and no dependencies, and snapshots may be \
+             torn: a variant for this figure only."
                 .to_owned(),
         );
         Ok(found("the cost of causality".to_owned(), panels, claims, differences))

@@ -42,8 +42,8 @@
 //! **A decision.** ([`Decision`]) The replica counts each lost number as applied, and then applies the
 //! updates that remain in the usual order. So nothing waits for a lost update, although an update may follow
 //! one. The same holds for the numbers that the fenced site has granted to updates of others, which the
-//! participants report, too (`grant.rs`). The resolver releases the locks of the fenced incarnation. The site retains nothing for the fenced
-//! site, asks it for no vote, and commits nothing that it resolves.
+//! participants report, too (`grant.rs`). The resolver releases the locks of the fenced incarnation. The site
+//! retains nothing for the fenced site, asks it for no vote, and commits nothing that it resolves.
 //!
 //! **Numbers.** The numbers of an incarnation begin above [`Incarnation::base`], and a decision makes each
 //! view count all numbers up to the base of the next incarnation. So no number is given out twice, also if

@@ -48,8 +48,8 @@
 //!
 //! A number that remains is the number of one transaction, and becomes void if the site of that transaction
 //! is fenced later and the decision on that site does not name the transaction. For a granter that goes on,
-//! the same decision voids the number, and the granter fills it. All sites know the same decisions in the end,
-//! so each number is applied at all replicas, or void at all of them.
+//! the same decision voids the number, and the granter fills it. All sites know the same decisions in the
+//! end, so each number is applied at all replicas, or void at all of them.
 
 use super::{
     Candidate, CommitStamp, Decision, Incarnation, Message, Pcsi, Record, SiteEffects, TransactionName,

@@ -27,9 +27,9 @@
 //! **Sessions.** No replica of the asking site remembers what a transaction has read or written elsewhere. So
 //! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its committed
 //! transactions have read and written there. Each transaction takes a copy at its beginning, which is a part
-//! of its snapshot's floors and of its update's dependencies. A transaction that only reads has a record of its log for that
-//! ([`Record::Followed`]). A site that has lost its disk begins with empty clocks: its sessions' promise to
-//! never go back ends there, for remote partitions.
+//! of its snapshot's floors and of its update's dependencies. A transaction that only reads has a record of
+//! its log for that ([`Record::Followed`]). A site that has lost its disk begins with empty clocks: its
+//! sessions' promise to never go back ends there, for remote partitions.
 //!
 //! **Writes.** A transaction that writes a remote partition needs the partition's state in its snapshot, too:
 //! the resolver compares it with the newest version. If the transaction has read nothing there, its site

@@ -61,8 +61,8 @@ impl Links {
         Links { draw: Draw::new(mix(seed)), last_ns: BTreeMap::new() }
     }
 
-    /// When a message arrives whose last byte is on the wire at `left_ns`, and which takes `latency_ns` and at
-    /// most `jitter_ns` longer. `link` names its sender and its receiver.
+    /// When a message arrives whose last byte is on the wire at `left_ns`, and which takes `latency_ns` and
+    /// at most `jitter_ns` longer. `link` names its sender and its receiver.
     pub(super) fn arrives_ns(
         &mut self,
         link: (PartitionId, PartitionId),

@@ -7,16 +7,17 @@
 //! - **A site's thread.** One thread of a site does all of its protocol, as in `node::geo`: it runs one step
 //!   after the other (a transaction's way from its beginning until it asks to commit, a letter with its
 //!   decoding, a tick), and encodes what the step records and sends. A step takes what [`Price`] says: the
-//!   processor time that this machine has just taken for the real step, or an assumed price. What a step sends
-//!   leaves at its end. The node's other cores run clients and the network; they are never short.
+//!   processor time that this machine has just taken for the real step, or an assumed price. What a step
+//!   sends leaves at its end. The node's other cores run clients and the network; they are never short.
 //! - **Logs** cost their encoding. Nothing is written to a disk, and nobody waits for one.
 //! - **Placement** (section VI-A of the paper). There are as many partitions as sites, in regions of
 //!   [`SITES_OF_REGION`]. Each partition has three replicas: two in one region, and one in another. Each site
 //!   has three partitions.
 //! - **Clients** begin a transaction whenever the thread of their site has nothing else to do, unless all of
 //!   them have one under way. So a site that has clients enough is as busy as can be, and its transactions do
-//!   not wait for each other: its throughput is the peak. A client that is refused begins another transaction,
-//!   and counts the first as aborted. A client whose site is full waits for a while ([`FULL_NS`]).
+//!   not wait for each other: its throughput is the peak. A client that is refused begins another
+//!   transaction, and counts the first as aborted. A client whose site is full waits for a while
+//!   ([`FULL_NS`]).
 //! - **Transactions** ([`Load`]) read items of partitions of their site, and write items of these or of other
 //!   partitions. Items are drawn uniformly, and none exists at the beginning: so a read finds nothing unless
 //!   the run has written the item. The first transactions of a site write each remote partition once, if the
@@ -201,7 +202,8 @@ struct Run<'a> {
 /// Runs the model.
 ///
 /// # Errors
-/// The options contradict each other; or the run was judged, and sites do not come to rest or replicas differ.
+/// The options contradict each other; or the run was judged, and sites do not come to rest or replicas
+/// differ.
 pub fn run(options: &SitesOptions) -> Result<SitesReport, String> {
     let SitesOptions { sites, ref load, clients, period_ns, .. } = *options;
     if sites < 2 * SITES_OF_REGION || !sites.is_multiple_of(SITES_OF_REGION) {
