@@ -192,7 +192,7 @@ impl<M: Meta> Index<M> {
             // A record's count is changed atomically, which waits for its line by itself. Here the lines of
             // several are on their way at the same time.
             black_box(some.iter().filter(|record| record.space() == Space::User).count());
-            records.extend(some.iter().map(|record| RecordRef::clone(record)));
+            records.extend(some.iter().copied().cloned());
         }
         records
     }

@@ -174,11 +174,11 @@ fn head(options: &Options) -> Vec<String> {
          has escrow."
             .to_owned(),
         format!(
-            "One thread of a site does all \
-         of its protocol and encodes its letters and its log; clients and the network have the other cores. \
-         {price} Updates are propagated each second; between regions a message takes {} ms, within one {} \
-         us. A transaction begins whenever its site's thread has nothing else to do, unless {CLIENTS} are \
-         under way: so throughputs are peaks, and transactions hardly wait for each other.",
+            "One thread of a site does all of its protocol and encodes its letters and its log; clients \
+             and the network have the other cores. {price} Updates are propagated each second; between \
+             regions a message takes {} ms, within one {} us. A transaction begins whenever its site's \
+             thread has nothing else to do, unless {CLIENTS} are under way: so throughputs are peaks, and \
+             transactionshardly wait for each other.",
             BETWEEN_REGIONS_NS / 1_000_000,
             options.times.latency_ns / 1_000
         ),
