@@ -178,7 +178,7 @@ fn head(options: &Options) -> Vec<String> {
              and the network have the other cores. {price} Updates are propagated each second; between \
              regions a message takes {} ms, within one {} us. A transaction begins whenever its site's \
              thread has nothing else to do, unless {CLIENTS} are under way: so throughputs are peaks, and \
-             transactionshardly wait for each other.",
+             transactions hardly wait for each other.",
             BETWEEN_REGIONS_NS / 1_000_000,
             options.times.latency_ns / 1_000
         ),
