@@ -484,7 +484,7 @@ impl Study<'_> {
         let reports = |line: &Line| self.of(&line.settings[0]).to_vec();
         let all: BTreeMap<&str, ()> = lines
             .iter()
-            .flat_map(|line| reports(line))
+            .flat_map(reports)
             .flat_map(|one| one.aborted.into_keys())
             .map(|c| (c, ()))
             .collect();
