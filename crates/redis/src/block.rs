@@ -25,6 +25,7 @@ use crate::errors;
 use crate::execute::{Caller, Memory, Terms, execute};
 use crate::idempotent;
 use crate::script;
+use crate::table::per_key::date_input;
 use crate::table::{self, Command, Data, Flags, Run};
 use crate::telling::{teller, telling};
 use plan::BlockPlan;
@@ -352,10 +353,7 @@ async fn run_commands(mut tx: Tx, block: &Block, commands: &[&[Blob]], terms: Te
             };
             turn.add(next);
         }
-        let offset_ms = match turn.takes_date {
-            true => Some(FragmentValue::from(Reply::Integer(tx.clock_offset_ms().await?))),
-            false => None,
-        };
+        let offset_ms = date_input(&mut tx, turn.takes_date).await?;
         let found = tx.find_unnoted(&turn.key, turn.kind).await?;
         let reply = |reply| replies.push(room.admit(reply));
         let done = turn.execute(found, offset_ms.as_slice(), tx.now_ms(), reply);

@@ -13,7 +13,7 @@ use std::ops::Range;
 use txn::fragments::{Done, FragmentValues, Operation, run_in_order};
 use txn::{
     Args, Blob, Fragment, FragmentCode, FragmentContext, FragmentKind, FragmentValue, Fragments, Key,
-    ProcedureFuture, Reply, Tx,
+    ProcedureFuture, Reply, Stop, Tx,
 };
 
 /// A command that does something to each of its keys by itself.
@@ -56,6 +56,14 @@ impl Plan {
 /// What a command does to one record. An error is a reply, and the record stays as it is.
 pub type PerKeyResult = Result<Done, Reply>;
 
+/// The input of commands that take a date: the clock's offset.
+pub(crate) async fn date_input(tx: &mut Tx, takes_date: bool) -> Result<Option<FragmentValue>, Stop> {
+    match takes_date {
+        true => Ok(Some(Reply::Integer(tx.clock_offset_ms().await?).into())),
+        false => Ok(None),
+    }
+}
+
 /// How far epoch time is ahead of the time of day, for commands with a [`Plan::of_date`].
 pub fn date_offset_ms(context: &FragmentContext<'_>) -> i64 {
     match context.inputs.first() {
@@ -77,10 +85,7 @@ impl PerKey {
                 Ok(plan) => plan,
                 Err(error) => return Ok(error),
             };
-            let offset_ms = match takes_date {
-                true => Some(FragmentValue::from(Reply::Integer(tx.clock_offset_ms().await?))),
-                false => None,
-            };
+            let offset_ms = date_input(&mut tx, takes_date).await?;
             let keys = tx.expecting(places(keys, &args).map(|place| Key::from(&args[place - 1])));
             // A caller whose steps are spent takes any reply.
             let keys = keys.take_while(|_| !work::is_spent());

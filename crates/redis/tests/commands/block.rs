@@ -5,6 +5,7 @@ use crate::render::render;
 use ordo_redis::{Block, BlockProcedure, Watched};
 use ordo_redis::{WatchProcedure, codec::inline};
 use std::sync::Arc;
+use txn::clock::CorrectClock;
 use txn::fragments;
 use txn::{Args, Key, Procedure, Reply, Request, RequestId, Weight};
 
@@ -79,6 +80,44 @@ fn commands_run_in_order_and_errors_roll_nothing_back() {
              ! ERR wrong number of arguments for 'get' command, PONG, 3, \
              ! ERR Command not allowed inside a transaction, \"3\"]"
         );
+    }
+}
+
+/// In a block, these are steps that change one record in place, with the clock's offset as their input.
+#[test]
+fn commands_that_take_a_date_do_the_same_in_a_block_as_alone() {
+    let lines = [
+        "xadd s * a 1",
+        "xadd s * b 2",
+        "xadd s maxlen 2 * c 3",
+        "xadd s 1-1 d 4",
+        "xadd s * e",
+        "xadd none nomkstream * f 5",
+        "xrange s - +",
+        "set k v exat 1795009000",
+        "expiretime k",
+        "expireat k 1795009900",
+        "pexpiretime k",
+        "set k w",
+        "xadd k * a 1",
+        "xlen s",
+    ];
+    for offset_ms in [0, 3_600_000, -3_600_000] {
+        let [mut alone, mut together] = [(); 2].map(|()| {
+            let mut memory = Memory::new();
+            let args = CorrectClock::request(1, 0, offset_ms).args;
+            memory.call(Arc::new(CorrectClock), args).expect("the clock is corrected");
+            memory
+        });
+        let replies: Vec<String> = lines.iter().map(|line| render(&alone.run(words(line)))).collect();
+        assert!(replies[8].contains("1795009000") && replies[13] == "2", "{replies:?}");
+        let first_ms = alone.now_ms.saturating_add_signed(-offset_ms);
+        assert_eq!(replies[0], format!("\"{first_ms}-0\""), "the time of day");
+        let reply = exec(&mut together, &block(Vec::new(), &lines));
+        assert_eq!(reply, format!("[{}]", replies.join(", ")));
+        for name in ["s", "k", "none"] {
+            assert_eq!(together.value_of(name), alone.value_of(name), "{name}");
+        }
     }
 }
 

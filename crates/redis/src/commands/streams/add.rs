@@ -162,16 +162,15 @@ fn next_id(wanted: &NewId, last: StreamId, now_ms: u64) -> Result<StreamId, Repl
     if id > last { Ok(id) } else { Err(SMALL_ID) }
 }
 
-/// What XADD is told, and the entry's fields.
+/// XADD's id and other options, and the entry's fields.
 fn addition(args: &[Blob]) -> Result<(NewId, Words, &[Blob]), Reply> {
     let mut words = words(&args[1..], true)?;
     let fields = &args[1 + words.taken..];
-    match words.id.take() {
-        Some(NewId::This(StreamId::MIN)) if !fields.is_empty() && fields.len().is_multiple_of(2) => {
-            Err(ZERO_ID)
-        }
-        Some(id) if !fields.is_empty() && fields.len().is_multiple_of(2) => Ok((id, words, fields)),
-        _ => Err(errors::wrong_arity_of("xadd")),
+    let are_pairs = !fields.is_empty() && fields.len().is_multiple_of(2);
+    match words.id.take().filter(|_| are_pairs) {
+        Some(NewId::This(StreamId::MIN)) => Err(ZERO_ID),
+        Some(id) => Ok((id, words, fields)),
+        None => Err(errors::wrong_arity_of("xadd")),
     }
 }
 
@@ -196,7 +195,7 @@ pub fn xadd(args: &[Blob], context: &FragmentContext<'_>) -> PerKeyResult {
     changed.append(StreamEntry { id, fields: Arc::from(fields) });
     let trimmed = words.trim.map_or(0, |trim| trim.apply(changed));
     if trimmed > 0 {
-        // One write, of which two things are told: this one, and then the write itself.
+        // Others are told of one write twice: as an addition here, and as a trim where the write is noted.
         let (key, expires) = (Key::from(&args[0]), expires_at_ms != 0);
         told::note(|| Note::Wrote { key, is_present: true, expires });
         told::note(|| Note::Named("xtrim".into()));
