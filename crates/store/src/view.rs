@@ -116,7 +116,8 @@ pub trait View: Send + Sync {
     /// The epoch time of the newest final position.
     fn final_time_ms(&self) -> u64;
     /// Collects versions, tombstones and placeholders that nobody needs any more, at most `records` of them.
-    /// Returns how many were looked at; call it when there is nothing better to do.
+    /// Returns how many it has looked at: if there were fewer, it has looked at all. Call it when there is
+    /// nothing better to do.
     fn collect(&self, records: usize) -> usize;
     /// The position up to which nobody needs other versions than the newest of each key.
     fn watermark(&self) -> Position;

@@ -362,7 +362,7 @@ struct Open {
     /// Those of this site's partitions, and of the remote partitions that the transaction has read.
     views: BTreeMap<PartitionId, VectorClock>,
     depends: PartitionDependencies,
-    /// What transactions of this site that committed before this one began have used elsewhere.
+    /// The states elsewhere that transactions of this site have used, which committed before this one began.
     followed: Arc<BTreeMap<PartitionId, VectorClock>>,
     since_tick: u64,
     has_read: bool,

@@ -40,8 +40,8 @@ enum Doing {
 const COMMIT_RUN_MAX: usize = 64;
 /// What a worker that leaves does with the transaction at hand before it hands it to others.
 const FINISH_OPERATIONS: u32 = 4096;
-/// Superseded records that a busy worker lets lie before it collects their old versions: so few that they are
-/// in the nearest cache still.
+/// Superseded records that a busy worker lets lie before it collects their old versions: few, so that near
+/// caches have them still.
 const GARBAGE_MAX: usize = 64;
 
 /// A worker's state between steps.

@@ -291,9 +291,8 @@ impl Collector {
         let started = Instant::now();
         while self.owed > 0 && started.elapsed() < COLLECT_MAX {
             let looked_at = view.collect(COLLECT_RECORDS) as u64;
-            // Fewer than that are all that there are.
-            let is_through = looked_at < COLLECT_RECORDS as u64;
-            self.owed = if is_through { 0 } else { self.owed.saturating_sub(looked_at) };
+            let has_seen_all = looked_at < COLLECT_RECORDS as u64;
+            self.owed = if has_seen_all { 0 } else { self.owed.saturating_sub(looked_at) };
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::{Entry, Key, NodeId, PartitionId};
 
-/// What transactions do (Table I of the paper). Of each partition that a transaction uses it draws
+/// The work of transactions (Table I of the paper). Of each partition that a transaction uses it draws
 /// `read_items` items. It reads those of the partitions that it reads, and writes the first `write_items` of
 /// those that it writes. It reads and writes partitions of its own site, but for `remote_partitions` of those
 /// that it writes: there it first looks at one of the items that it writes, because a site needs a state of

@@ -2,13 +2,13 @@
 //!
 //! Every site of the model is a *real* [`certify::pcsi::Pcsi`]: snapshots, remote reads, votes, granted
 //! numbers, propagation, vectors and conflicts are what they are there, and letters and records of logs are
-//! encoded and decoded as bytes. What the model supplies is time:
+//! encoded and decoded as bytes. The model supplies time:
 //!
 //! - **A site's thread.** One thread of a site does all of its protocol, as in `node::geo`: it runs one step
 //!   after the other (a transaction's way from its beginning until it asks to commit, a letter with its
 //!   decoding, a tick), and encodes what the step records and sends. A step takes what [`Price`] says: the
-//!   processor time that this machine has just taken for the real step, or an assumed price. What a step
-//!   sends leaves at its end. The node's other cores run clients and the network; they are never short.
+//!   processor time that this machine has just taken for the real step, or an assumed price. The letters of a
+//!   step leave at its end. The node's other cores run clients and the network; they are never short.
 //! - **Logs** cost their encoding. Nothing is written to a disk, and nobody waits for one.
 //! - **Placement** (section VI-A of the paper). There are as many partitions as sites, in regions of
 //!   [`SITES_OF_REGION`]. Each partition has three replicas: two in one region, and one in another. Each site
@@ -55,16 +55,16 @@ pub const REPLICAS: usize = 3;
 pub const FULL_NS: u64 = 10_000_000;
 /// A tick of the sites' clocks.
 const TICK_NS: u64 = 10_000_000;
-/// A run that is judged goes on for so many periods without new transactions, at most.
+/// The most periods for which a run that is judged goes on without new transactions.
 const ENDING_PERIODS_MAX: u64 = 40;
 
-/// What a step of a site takes.
+/// The time that a step of a site takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Price {
     /// So many nanoseconds for the step itself, and again for each record, letter and answer that it makes.
     /// Vectors cost nothing.
     Assumed(u64),
-    /// What this machine takes, times a factor.
+    /// The time that this machine takes, times a factor.
     Measured {
         /// The processor time of this thread in nanoseconds.
         clock: fn() -> u64,
@@ -82,7 +82,7 @@ pub struct SitesOptions {
     pub remote_access: RemoteAccess,
     /// Whether updates follow what their transactions have seen. No product leaves that out.
     pub is_causal: bool,
-    /// What transactions do.
+    /// The work of transactions.
     pub load: Load,
     /// The most transactions of a site that are under way.
     pub clients: u16,
@@ -94,7 +94,7 @@ pub struct SitesOptions {
     pub times: Times,
     /// `message_ns` and `byte_ns`; no other field counts here.
     pub costs: Costs,
-    /// What a step takes.
+    /// The time that a step takes.
     pub price: Price,
     /// Of transactions and of the network.
     pub seed: u64,
@@ -163,6 +163,12 @@ impl SitesReport {
     /// The same of those with remote writes; 0 if there are none.
     pub fn commit_rate_of_remote_percent(&self) -> f64 {
         percent(self.committed_remote, self.aborted_remote)
+    }
+    /// Of 100 transactions that ended, those with remote writes.
+    pub fn remote_percent(&self) -> f64 {
+        let remote = self.committed_remote + self.aborted_remote;
+        let ended = self.committed + self.aborted.values().sum::<u64>();
+        remote as f64 * 100.0 / ended.max(1) as f64
     }
     /// Processor time of sites' threads for a committed transaction, in microseconds.
     pub fn thread_us(&self) -> f64 {
