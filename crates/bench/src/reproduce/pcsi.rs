@@ -29,8 +29,9 @@ const BETWEEN_REGIONS_NS: u64 = 30_000_000;
 const CLIENTS: u16 = 400;
 /// Section VI-A.
 const ITEMS: u64 = 100_000;
-/// A run counts if its share of transactions with remote writes is at least the load's divided by this, and at
-/// most the load's times this: such transactions take longer than others, and a short run ends without them.
+/// A run counts if its share of transactions with remote writes is at least the load's divided by this, and
+/// at most the load's times this. Such transactions take longer than others, so a short run may end without
+/// most of them.
 const MIX_TOLERANCE: f64 = 1.25;
 /// The sites of Table II.
 const TABLE_SITES: u16 = 40;
