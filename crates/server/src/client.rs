@@ -8,6 +8,7 @@ pub use transaction::{Transaction, is_conflict};
 use crate::cluster::config::host_and_port;
 use crate::tls::{self, ClientTls};
 use rustls::{ClientConnection, StreamOwned};
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -28,6 +29,15 @@ pub enum Answer {
     Error(String),
     /// A sequence.
     List(Vec<Answer>),
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Text(text) | Answer::Error(text) => f.write_str(text),
+            Answer::Nil | Answer::List(_) => write!(f, "{self:?}"),
+        }
+    }
 }
 
 impl Answer {
@@ -71,7 +81,7 @@ pub enum ClientError {
     #[error("the server sent {0:?}, which is not RESP: is it a Redis server?")]
     NotResp(String),
     /// An error, or a reply of another kind.
-    #[error("{command} answered {answer:?}")]
+    #[error("{command} answered {answer}")]
     Unexpected {
         /// What was sent.
         command: String,

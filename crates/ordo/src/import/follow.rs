@@ -280,6 +280,7 @@ impl Follower<'_> {
         let position = Position { id: self.offsets.id(&self.progress.position.id), offset: batch.end };
         let after = Progress { position, database: batch.database, ..self.progress.clone() };
         let since = Instant::now();
+        let mut is_lost = false;
         loop {
             let is_there = self.look(&after).and_then(|is_there| match is_there {
                 true => Ok(true),
@@ -292,7 +293,11 @@ impl Follower<'_> {
                 }
                 Ok(false) => {}
                 Err(error) if error.is::<ClientError>() => {
-                    eprintln!("the link to the target was lost ({error:#}): connecting again");
+                    // A target that loads its data says so at once.
+                    match std::mem::replace(&mut is_lost, true) {
+                        false => eprintln!("the link to the target was lost ({error:#}): connecting again"),
+                        true => std::thread::sleep(RETRY_PAUSE),
+                    }
                     self.losses += 1;
                     self.is_watching = false;
                     self.target = Target::reach(self.plan, self.losses)?;
@@ -477,6 +482,10 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
     }
     // Behind a cut-over the source may be gone.
     let wanted = examine(plan, address, access)?;
+    let directory = plan.import.live.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
+    if !directory.is_dir() {
+        bail!("--spool-dir: {} is no directory: make it first, or name another one", directory.display());
+    }
     if from.is_none() && !plan.import.replace {
         target.must_be_free(plan)?;
     }
@@ -492,7 +501,6 @@ pub fn run(plan: &Plan, address: &str, access: &Access) -> Result<()> {
     let offsets = Arc::new(Offsets::starting_with(&position.id));
     offsets.received.store(position.offset, Ordering::Release);
     offsets.applied.store(position.offset, Ordering::Release);
-    let directory = plan.import.live.spool_dir.clone().unwrap_or_else(std::env::temp_dir);
     let (writer, reader) = spool(directory);
     let receiver = Receiver {
         address: address.to_owned(),

@@ -88,6 +88,15 @@ impl Offsets {
 /// Connects to the source for commands of its own.
 pub fn open(address: &str, access: &Access) -> Result<Client> {
     let mut client = access.open(address, PATIENCE)?;
+    if let Answer::Error(text) = client.call(&["PING"])?
+        && text.starts_with("NOAUTH")
+        && access.password.is_none()
+    {
+        bail!(
+            "the source {address} wants a password ({text}): give it in the variable {}",
+            super::SOURCE_PASSWORD_VARIABLE
+        );
+    }
     if let Some(Answer::Error(text)) = access.log_in(&mut client)? {
         bail!(
             "the source {address} does not take the password ({text}): correct --source-user and \
