@@ -112,6 +112,14 @@ fn described() -> Command {
     })
 }
 
+/// Prints to the standard output. Whoever reads that may have had enough.
+pub fn print_all(bytes: &[u8]) -> Result<()> {
+    match io::stdout().write_all(bytes) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
 /// `ordo completions`.
 #[derive(Args)]
 pub struct Completions {
@@ -125,10 +133,7 @@ impl Completions {
     pub fn print(&self) -> Result<()> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut described(), "ordo", &mut script);
-        match io::stdout().write_all(&script) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            written => Ok(written?),
-        }
+        print_all(&script)
     }
 }
 

@@ -10,6 +10,7 @@ mod disk;
 mod machine;
 mod places;
 
+use crate::command::print_all;
 use anyhow::Result;
 use machine::Machine;
 use serde::Serialize;
@@ -95,17 +96,18 @@ struct Report<'a> {
 /// Runs `ordo doctor`. The exit code is that of the worst finding.
 pub fn run(mut words: Vec<String>) -> Result<ExitCode> {
     if words.iter().any(|word| word == "--help" || word == "-h") {
-        print!("{HELP}");
+        print_all(HELP.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let before = words.len();
     words.retain(|word| word != "--json");
     let findings = examine(words.clone());
     let grade = findings.iter().map(|finding| finding.grade).max().unwrap_or(Grade::Ok);
-    match words.len() < before {
-        true => println!("{}", serde_json::to_string_pretty(&Report { grade, findings: &findings })?),
-        false => findings.iter().for_each(|finding| println!("{}", finding.line())),
-    }
+    let text = match words.len() < before {
+        true => serde_json::to_string_pretty(&Report { grade, findings: &findings })? + "\n",
+        false => findings.iter().map(|finding| finding.line() + "\n").collect(),
+    };
+    print_all(text.as_bytes())?;
     Ok(ExitCode::from(grade as u8))
 }
 
