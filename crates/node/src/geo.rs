@@ -820,6 +820,12 @@ impl Machine for GeoSite {
     }
 }
 
+/// Whether a site that ends with this text, or does not start, has no part in its cluster any more: starting
+/// it again, as it is, is of no use.
+pub fn is_out(text: &str) -> bool {
+    [FENCED, TWO_FOUNDINGS].contains(&text)
+}
+
 const FENCED: &str = "the other sites have fenced this one, and go on without it: what it had not told them \
                       is lost. Move its directory aside, and start it again: it fetches what they have";
 

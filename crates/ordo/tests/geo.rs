@@ -511,7 +511,11 @@ fn a_site_that_is_fenced_or_has_lost_its_disk_comes_back_with_what_the_others_ha
     // Its process hears of the fence, and ends.
     cluster.launch(5);
     let status = cluster.process(5).wait(PATIENCE).unwrap_or_else(|error| panic!("{error}"));
-    assert!(!status.success() && cluster.process(5).last_said().contains("have fenced this one"));
+    assert_eq!(status.code(), Some(78), "{}", cluster.process(5).last_said());
+    assert!(cluster.process(5).last_said().contains("have fenced this one"));
+    cluster.launch(5);
+    let again = cluster.process(5).wait(PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(again.code(), Some(78), "its log says so: {}", cluster.process(5).last_said());
     std::fs::remove_dir_all(cluster.path("s6")).expect("removed");
     cluster.launch(5);
     cluster.wait_until_up(5);

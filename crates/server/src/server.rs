@@ -101,6 +101,7 @@ impl StartError {
         match self {
             StartError::Runtime(Runtime::Cluster(ClusterRecoverError::Level { .. }))
             | StartError::Join(_) => EXIT_ENDED as u8,
+            StartError::Runtime(Runtime::Ended(text)) if node::geo::is_out(text) => EXIT_ENDED as u8,
             _ => 1,
         }
     }
@@ -610,7 +611,9 @@ fn certified_options(
         protocol: cluster.protocol.clone(),
         expire: Arc::new(redis_surface::ExpireProcedure),
         expire_system: Arc::new(redis_surface::ExpireSystemProcedure),
-        on_end: Box::new(|_: &str| std::process::exit(EXIT_HALTED)),
+        on_end: Box::new(|text: &str| {
+            std::process::exit(if node::geo::is_out(text) { EXIT_ENDED } else { EXIT_HALTED })
+        }),
     }
 }
 

@@ -85,9 +85,10 @@ pub fn show(status: &GeoClusterStatus, json: bool, out: &mut dyn Write) -> Resul
 
 fn text(status: &GeoClusterStatus, problems: &[Problem]) -> String {
     let all = status.transactions();
-    let headline = match problems.len() {
-        0 => format!("OK: {} sites, all of them well", status.sites.len()),
-        count => format!("LOOK: {} sites, {count} things to look at", status.sites.len()),
+    let headline = match verdict(problems) {
+        Verdict::Ok => format!("OK: {} sites, all of them well", status.sites.len()),
+        Verdict::Degraded => "DEGRADED: clients are served, with problems".to_owned(),
+        Verdict::Unavailable => "UNAVAILABLE: clients wait at some sites".to_owned(),
     };
     let mut text = format!(
         "{headline}\nSites of {}: {} transactions committed, {:.0} a second; without effect {} attempts at \
