@@ -102,6 +102,9 @@ impl Moment {
 /// Prints what moments there are: one line for each chain.
 pub fn list(objects: &Objects) -> Result<()> {
     let names = objects.list()?;
+    if names.is_empty() {
+        bail!("there is no backup");
+    }
     let bytes: u64 = names.values().sum();
     for chain in chains(&names).values() {
         let number = chain.number;

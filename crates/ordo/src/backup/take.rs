@@ -123,12 +123,15 @@ pub fn run(objects: &mut Objects, wishes: &Wishes) -> Result<()> {
             }
             FollowError::Node(error) => {
                 (lagging, avoid) = (BTreeSet::new(), BTreeSet::new());
+                let is_first = failing_since.is_none();
                 let since = *failing_since.get_or_insert_with(Instant::now);
                 let gives_up = wishes.once && since.elapsed() > ONCE_PATIENCE;
                 if gives_up || error.is::<Fatal>() || error.is::<Refused>() {
                     return Err(error);
                 }
-                eprintln!("{error:#}: trying again");
+                if is_first {
+                    eprintln!("{error:#}: trying again");
+                }
                 std::thread::sleep(PAUSE * 5);
             }
         }
@@ -408,9 +411,11 @@ impl<'a> Backup<'a> {
         }
         let bytes = self.objects.written_bytes - self.told_bytes;
         let speed = bytes as f64 / 1e6 / elapsed.as_secs_f64().max(1e-3);
-        let behind_s = match self.stored.epoch >= self.watch.newest.0 {
-            true => 0.0,
-            false => now_ms().saturating_sub(self.stored.time_ms) as f64 / 1e3,
+        // Epochs since the stored one that nobody has changed anything in are no loss.
+        let behind_s = match (self.stored.epoch >= self.watch.newest.0, self.buffer.is_empty()) {
+            (true, _) => 0.0,
+            (false, false) => self.buffered_at.elapsed().as_secs_f64(),
+            (false, true) => now_ms().saturating_sub(self.stored.time_ms) as f64 / 1e3,
         };
         let copied = match &self.copying {
             Some(copying) if !self.checkpoints.is_empty() => {
