@@ -397,9 +397,11 @@ impl Exporter<'_> {
     fn mark(&mut self, now: bool) -> Result<(), Failure> {
         let tip = self.tip();
         // The first one tells the consumer that changes are told from now on.
-        let is_first = self.told_epoch == 0 && tip.epoch >= self.silent_until;
-        let is_due = is_first || now || self.told_at.elapsed() >= self.wishes.mark_every;
-        if tip.epoch > self.told_epoch && tip.epoch >= self.silent_until && is_due {
+        let is_first = self.told_epoch == 0;
+        let has_moved = tip.epoch > self.told_epoch;
+        // An order that rests is told again: else nobody could tell it from an export that hangs.
+        let is_due = self.told_at.elapsed() >= self.wishes.mark_every && (has_moved || !is_first);
+        if tip.epoch >= self.silent_until && (is_due || has_moved && (is_first || now)) {
             self.write(&Line::Mark, whole(&tip))?;
             self.told_epoch = tip.epoch;
         }
