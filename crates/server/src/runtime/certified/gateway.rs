@@ -607,7 +607,7 @@ impl Gateway {
             }
             let text = format!(
                 "TIMEOUT the transaction was rolled back, because it had rested for {} ms \
-                 (transaction_timeout_ms): ORDO.ROLLBACK, and run it again",
+                 (transaction_timeout_ms): run it again, behind an ORDO.ROLLBACK unless this answers ORDO.COMMIT",
                 self.patience.held_open.timeout_ms
             );
             self.counts.forgotten += 1;
