@@ -14,7 +14,9 @@ use txn::mutant::{Mutant, with};
 const SEEDS_PER_MUTANT: u64 = 3_000;
 
 /// The worlds with each way to use partitions of other sites.
-const SEEDS_WITH_REMOTE_ACCESS: u64 = 10;
+const SEEDS_WITH_REMOTE_ACCESS: u64 = 30;
+/// Each defect of fences over granted numbers is found within so many seeds.
+const SEEDS_PER_FENCED_GRANT: u64 = 400;
 
 fn options(seed: u64) -> Options {
     Options::draw(seed, &Wishes { system: Some(SystemKind::Pcsi), ..Wishes::default() })
@@ -93,22 +95,34 @@ fn sites_that_are_fenced_often_keep_the_promises() {
     assert!(one_seed() || (all.logs >= 180 && all.fetched >= 1_000), "{all:?}");
 }
 
-/// The options of a seed, in which each site keeps its disk and is not fenced.
-fn options_without_losses(seed: u64) -> Options {
-    let mut options = options(seed);
-    let loses = |fault: &Fault| matches!(fault, Fault::Replace { .. } | Fault::Crash { lose_disk: true, .. });
-    options.faults.retain(|timed| !loses(&timed.fault));
-    options
-}
-
-/// Updates that follow a granted number wait for ever if a fence loses the number. So these worlds lose no
-/// site.
 #[test]
 fn sites_that_use_partitions_of_others_keep_the_promises() {
     for access in [RemoteAccess::Ghosts, RemoteAccess::Grants] {
-        let all = run_all(seeds(SEEDS_WITH_REMOTE_ACCESS), access, options_without_losses);
-        let has_met = all.remote_reads >= 100 && all.remote_updates >= 100;
+        let all = run_all(seeds(SEEDS_WITH_REMOTE_ACCESS), access, options);
+        let has_met = all.remote_reads >= 300 && all.remote_updates >= 300 && all.logs >= 5;
         assert!(one_seed() || has_met, "{access:?}: {all:?}");
+    }
+}
+
+#[test]
+fn sites_that_are_fenced_often_and_use_partitions_of_others_keep_the_promises() {
+    for access in [RemoteAccess::Ghosts, RemoteAccess::Grants] {
+        let all = run_all(seeds(SEEDS_WITH_REMOTE_ACCESS), access, options_with_fences);
+        let has_met = all.remote_reads >= 300 && all.remote_updates >= 150 && all.logs >= 60;
+        assert!(one_seed() || has_met, "{access:?}: {all:?}");
+    }
+}
+
+#[test]
+fn every_defect_of_fences_over_granted_numbers_is_found() {
+    for mutant in Mutant::OF_FENCED_GRANTS {
+        let run = |seed: u64| run_with(&options_with_fences(seed), RemoteAccess::Grants, None).0.violation;
+        let is_found = |seed: &u64| with(mutant, || run(*seed)).is_some();
+        let found = (1..=SEEDS_PER_FENCED_GRANT).find(is_found);
+        let Some(seed) = found else { panic!("{mutant:?} is not found") };
+        let text = with(mutant, || run(seed)).map(|violation| violation.to_string());
+        println!("{mutant:?}: seed {seed}, {text:?}");
+        assert_eq!(run(seed), None, "seed {seed} does not pass without {mutant:?}");
     }
 }
 

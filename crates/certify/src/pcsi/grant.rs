@@ -197,6 +197,7 @@ impl Pcsi {
             let (depends, writes) = (BTreeMap::new(), BTreeMap::new());
             let update = Arc::new(Update { name, number, stamps, depends, writes });
             self.keep_null(&update);
+            self.nulls += 1;
             effects.records.push(Record::Nulled { update });
         }
     }

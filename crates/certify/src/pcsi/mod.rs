@@ -148,7 +148,7 @@ pub use fence::{Ballot, Candidate, Decision, FenceAnswer, FenceStatus, Incarnati
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
 pub use remote::{Fit, RemoteRead};
-pub use status::PeerStatus;
+pub use status::{PeerStatus, RemoteStatus};
 
 use crate::{Answer, Conflict, WriteSet};
 use fence::Fences;
@@ -417,6 +417,8 @@ pub struct Pcsi {
     ghosts: BTreeMap<PartitionId, u64>,
     remote: RemoteReads,
     grants: Grants,
+    /// The null updates that this process has made.
+    nulls: u64,
     open: BTreeMap<RequestId, Open>,
     committing: BTreeMap<TransactionName, Committing>,
     unsettled: BTreeMap<TransactionName, Unsettled>,
@@ -459,6 +461,7 @@ impl Pcsi {
             ghosts: BTreeMap::new(),
             remote: RemoteReads::default(),
             grants: Grants::default(),
+            nulls: 0,
             open: BTreeMap::new(),
             committing: BTreeMap::new(),
             unsettled: BTreeMap::new(),

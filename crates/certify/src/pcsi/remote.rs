@@ -125,6 +125,8 @@ pub(super) struct RemoteReads {
     states: BTreeMap<PartitionId, VecDeque<State>>,
     /// Committed transactions of this site have read and written this much of partitions that it lacks.
     pub followed: Arc<BTreeMap<PartitionId, VectorClock>>,
+    /// The remote reads that holders have answered since this process began.
+    pub answered: u64,
 }
 
 impl RemoteRead {
@@ -333,6 +335,7 @@ impl Pcsi {
             open.depends.insert(partition, read.depends.clone());
         }
         open.has_read = true;
+        self.remote.answered += 1;
         match open.pending.take().map(|pending| pending.then) {
             Some(Then::Commit(writes)) => self.commit(id, writes, effects),
             _ => {

@@ -27,7 +27,28 @@ pub struct PeerStatus {
     pub silent_ticks: u64,
 }
 
+/// The use that a site's transactions make of partitions which the site does not have, and the numbers that it
+/// grants to those of other sites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteStatus {
+    /// Answers of other sites to reads of this site's transactions, since this process began.
+    pub reads: u64,
+    /// Numbers that this site has granted, and that its replicas do not count yet.
+    pub numbers_out: u64,
+    /// Those of them whose transactions never commit.
+    pub numbers_void: u64,
+    /// Null updates that this process has made for such numbers.
+    pub nulls: u64,
+}
+
 impl Pcsi {
+    /// What became of remote reads and granted numbers.
+    pub fn remote_status(&self) -> RemoteStatus {
+        let (out, void) = self.grants();
+        let (numbers_out, numbers_void) = (out as u64, void as u64);
+        RemoteStatus { reads: self.remote.answered, numbers_out, numbers_void, nulls: self.nulls }
+    }
+
     /// The other sites that have a partition of this one.
     pub fn peers(&self) -> Vec<PeerStatus> {
         let sites = &self.options.sites;

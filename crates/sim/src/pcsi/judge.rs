@@ -48,6 +48,7 @@ pub(super) fn judge(end: &FinalSites<'_>) -> Result<(), Violation> {
     let committed = committed(end).map_err(found("commits"))?;
     let versions = chains(end, &committed).map_err(found("lost updates"))?;
     snapshots(end, &committed, &versions).map_err(found("snapshots"))?;
+    views(end).map_err(found("views"))?;
     replicas(end, &versions).map_err(found("replica states"))?;
     deletes(end, &committed).map_err(found("deletes"))
 }
@@ -221,6 +222,21 @@ fn snapshots(end: &FinalSites<'_>, committed: &BTreeSet<u64>, versions: &Version
                     ));
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+/// All replicas of a partition count the same numbers: each is applied or void at all of them.
+fn views(end: &FinalSites<'_>) -> Result<(), String> {
+    for partition in end.ledger.sites.partitions() {
+        let mut views = end.sites.iter().enumerate().filter_map(|(host, site)| {
+            let view = site.view(partition)?;
+            Some((host, view))
+        });
+        let Some((first, view)) = views.next() else { continue };
+        if let Some((host, other)) = views.find(|(_, other)| *other != view) {
+            return Err(format!("sites {first} and {host} count {view:?} and {other:?} of {partition:?}"));
         }
     }
     Ok(())
