@@ -41,7 +41,9 @@ use crate::FsyncPolicy;
 use crate::host::{HostEvent, Machine};
 use crate::site::{SiteCounts, SiteEffects};
 use bytes::Bytes;
-use certify::pcsi::{self, FenceAnswer, FenceStatus, Incarnation, Letter, Message, Pcsi, PeerStatus, Record};
+use certify::pcsi::{
+    self, FenceAnswer, FenceStatus, Incarnation, Letter, Message, Pcsi, PeerStatus, Record, RemoteStatus,
+};
 use certify::{Answer, KeyCounts, Look, ReadSet, WriteSet, record_bytes};
 use log::{EntryKind, GroupImages, Kept};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -104,6 +106,8 @@ pub struct GeoStatus {
     pub trouble: Option<&'static str>,
     /// Its updates that are kept for other sites.
     pub retained: u64,
+    /// Its use of partitions that it does not have.
+    pub remote: RemoteStatus,
     /// The fences that are under way.
     pub fence: FenceStatus,
     /// The other sites.
@@ -345,6 +349,7 @@ impl GeoSite {
             incarnation: protocol.map(Pcsi::incarnation),
             trouble: self.trouble(),
             retained: protocol.map_or(0, Pcsi::retained) as u64,
+            remote: protocol.map(Pcsi::remote_status).unwrap_or_default(),
             fence: protocol.map(Pcsi::fence_status).unwrap_or_default(),
             peers: protocol.map(Pcsi::peers).unwrap_or_default(),
             unlinked: sites.into_iter().filter(|site| !self.has_link(*site)).collect(),
@@ -536,7 +541,10 @@ impl GeoSite {
         // A letter may be lost, and a disk that hangs must not fill the memory.
         for (to, letter) in effects.messages {
             let bytes = letter.message.update_bytes();
-            let is_sent_again = matches!(letter.message, Message::Updates { .. } | Message::Relayed { .. });
+            let is_sent_again = matches!(
+                letter.message,
+                Message::Updates { .. } | Message::Relayed { .. } | Message::Looked { .. }
+            );
             let has_room = match is_sent_again {
                 true => self.letters.len() < LETTERS_MAX && self.letters_bytes + bytes <= LETTERS_BYTES_MAX,
                 false => self.letters.len() < 2 * LETTERS_MAX,

@@ -29,8 +29,9 @@ struct Cluster {
 }
 
 impl Cluster {
+    /// All sites have all partitions.
     fn start(keys: &str) -> Cluster {
-        Cluster::with_partitions(keys, |_| "")
+        Cluster::with_partitions(&format!("replicas = {SITES}\n{keys}"), |_| "")
     }
 
     /// `partitions` has a line for the table of each site.
@@ -277,7 +278,32 @@ fn count_marks(client: &mut Client, known: &Known) -> u64 {
 
 #[test]
 fn increments_at_all_sites_add_up_when_sites_are_killed() {
-    let mut cluster = Cluster::start("sites_to_write_min = 2");
+    add_up_when_sites_are_killed(Cluster::start("sites_to_write_min = 2"));
+}
+
+/// Each partition is at three of the six sites, so each site increments and marks keys that it does not have.
+#[test]
+fn increments_of_keys_that_sites_lack_add_up_when_sites_are_killed() {
+    let cluster = Cluster::with_partitions("sites_to_write_min = 2", |_| "");
+    let cluster = add_up_when_sites_are_killed(cluster);
+    let reads = (0..SITES).map(|place| info(&cluster, place, "remote_reads"));
+    assert!(reads.sum::<u64>() > 0, "no site has read at another one");
+    let no_number_is_out = || {
+        let mut out = (0..SITES).map(|place| info(&cluster, place, "granted_numbers_out"));
+        out.all(|count| count == 0).then_some(())
+    };
+    poll(PATIENCE, no_number_is_out).expect("each number that a site has granted is counted");
+}
+
+/// A number of INFO's section on sites.
+fn info(cluster: &Cluster, place: usize, name: &str) -> u64 {
+    let Answer::Text(info) = call(&mut cluster.client(place), &["INFO", "geo"]) else { panic!("no INFO") };
+    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let value = value.unwrap_or_else(|| panic!("no {name}: {info}"));
+    value.trim().parse().unwrap_or_else(|_| panic!("{name} is {value}"))
+}
+
+fn add_up_when_sites_are_killed(mut cluster: Cluster) -> Cluster {
     let addresses = cluster.addresses();
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let known = std::thread::scope(|scope| {
@@ -322,6 +348,7 @@ fn increments_at_all_sites_add_up_when_sites_are_killed() {
     }
     let value = cluster.wait_until_same(&["GET", "counter"], |_| true);
     assert!(value != Answer::Nil);
+    cluster
 }
 
 #[test]
@@ -409,7 +436,7 @@ fn what_follows_a_write_is_seen_nowhere_without_it() {
 }
 
 #[test]
-fn a_site_without_a_partition_names_the_sites_that_have_it() {
+fn a_site_reads_and_updates_keys_of_a_partition_that_it_does_not_have() {
     // The first site of each region lacks a partition, and the keys of a partition are resolved in a region.
     let tables = |place: usize| match place {
         0 => "partitions = [0, 1, 2]\nresolves = [0, 1]",
@@ -433,18 +460,22 @@ fn a_site_without_a_partition_names_the_sites_that_have_it() {
     let keys: Vec<String> = keys.into_iter().flatten().collect();
     for (partition, key) in keys.iter().enumerate() {
         for (place, client) in clients.iter_mut().enumerate() {
-            let lacks = (place, partition) == (0, 3) || (place, partition) == (3, 0);
-            // A script is known at every site.
             let words = ["EVAL", "return redis.call('INCR', KEYS[1])", "1", key];
-            match call(client, &words) {
-                Answer::Error(text) => {
-                    let names = if place == 0 { "s2, s3, s4, s5, s6" } else { "s1, s2, s3, s5, s6" };
-                    assert!(lacks && text.contains(names), "{place} {key}: {text}");
-                }
-                answer => assert!(!lacks, "{place} {key}: {answer:?}"),
-            }
+            let value = text(&(place + 1).to_string());
+            assert_eq!(call(client, &words), value, "s{} increments {partition}", place + 1);
+            // A connection reads what it has written, also where that is elsewhere.
+            assert_eq!(call(client, &["GET", key]), value, "s{} reads {partition}", place + 1);
         }
     }
+    // A transaction over a partition that the site has and one that it lacks, which its client holds open.
+    for words in [&["ORDO.BEGIN"][..], &["SET", &keys[0], "6"], &["SET", &keys[3], "6"]] {
+        assert_eq!(call(&mut clients[0], words), ok());
+    }
+    assert_eq!(call(&mut clients[0], &["MGET", &keys[0], &keys[3]]), list(&["6", "6"]));
+    assert_eq!(call(&mut clients[0], &["ORDO.COMMIT"]), ok());
+    assert!([0, 3].into_iter().all(|place| info(&cluster, place, "remote_reads") > 0));
+    let (_, said) = cluster.admin(&["status"]);
+    assert!(said.contains("read elsewhere") && said.contains("numbers out"), "{said}");
     // A region that is frozen keeps nobody from writing what the other one resolves.
     (3..SITES).for_each(|place| cluster.signal(place, Signal::STOP));
     for client in &mut clients[..3] {
@@ -460,19 +491,11 @@ fn a_site_without_a_partition_names_the_sites_that_have_it() {
         }
     }
     (3..SITES).for_each(|place| cluster.signal(place, Signal::CONT));
-    let sum = |partition: usize| match partition {
-        0 => 5 + 3,
-        1 => 6 + 3,
-        2 => 6,
-        _ => 5,
-    };
     for (partition, key) in keys.iter().enumerate() {
         for (place, client) in clients.iter_mut().enumerate() {
-            if (place, partition) != (0, 3) && (place, partition) != (3, 0) {
-                let wanted = text(&sum(partition).to_string());
-                let has_all = || (call(client, &["GET", key]) == wanted).then_some(());
-                poll(PATIENCE, has_all).unwrap_or_else(|| panic!("{key} at s{}", place + 1));
-            }
+            let wanted = text(if partition < 2 { "9" } else { "6" });
+            let has_all = || (call(client, &["GET", key]) == wanted).then_some(());
+            poll(PATIENCE, has_all).unwrap_or_else(|| panic!("{key} at s{}", place + 1));
         }
     }
 }

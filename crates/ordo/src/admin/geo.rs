@@ -140,6 +140,9 @@ fn sites(status: &GeoClusterStatus) -> String {
             report.transactions.aborted_at_keys.to_string(),
             report.transactions.given_up.to_string(),
             report.transactions.open.to_string(),
+            report.remote_reads.to_string(),
+            report.numbers_out.to_string(),
+            report.nulls.to_string(),
         ]
     };
     let header = [
@@ -156,8 +159,12 @@ fn sites(status: &GeoClusterStatus) -> String {
         "aborted at keys",
         "given up",
         "open",
+        "read elsewhere",
+        "numbers out",
+        "nulls",
     ];
-    format!("\n{}\n", table(&header, status.sites.iter().map(row), &[6, 7, 8, 9, 10, 11, 12]))
+    let numbers: Vec<usize> = (6..header.len()).collect();
+    format!("\n{}\n", table(&header, status.sites.iter().map(row), &numbers))
 }
 
 /// From each site to each other one: how many updates the other one lacks, and for how long.

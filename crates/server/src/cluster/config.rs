@@ -13,6 +13,7 @@
 mod check;
 mod file;
 mod protocol;
+mod replicas;
 #[cfg(test)]
 mod tests;
 

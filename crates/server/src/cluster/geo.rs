@@ -65,6 +65,15 @@ pub struct GeoReport {
     pub commits: u64,
     /// Its updates that it keeps for others.
     pub retained: u64,
+    /// Answers of other sites to reads of its transactions, in partitions that it does not have.
+    #[serde(default)]
+    pub remote_reads: u64,
+    /// Numbers that it has granted to transactions of other sites, and that its replicas do not count yet.
+    #[serde(default)]
+    pub numbers_out: u64,
+    /// Null updates that it has made for numbers whose transactions did not commit.
+    #[serde(default)]
+    pub nulls: u64,
     /// Bytes of its log.
     pub log_bytes: u64,
     /// What has become of its clients' transactions since it started.

@@ -17,6 +17,9 @@ pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
         field(out, "incarnation", report.incarnation.map_or(-1, i64::from));
         field(out, "commits", report.commits);
         field(out, "updates_retained", report.retained);
+        field(out, "remote_reads", report.remote_reads);
+        field(out, "granted_numbers_out", report.numbers_out);
+        field(out, "null_updates", report.nulls);
         field(out, "trouble", report.trouble.as_deref().unwrap_or(""));
         field(out, "fence_awaits", report.fence_awaits.join(" "));
         field(out, "fence_lacks_majority", u8::from(report.fence_lacks_majority));

@@ -29,6 +29,7 @@ pub(super) struct File {
     pub node: Vec<Spanned<NodeTable>>,
     #[serde(default)]
     pub validator: Vec<Spanned<ValidatorTable>>,
+    pub replicas: Option<Spanned<i64>>,
     pub sites_to_write_min: Option<Spanned<i64>>,
     pub propagation_ms: Option<Spanned<i64>>,
     pub retained_updates_max: Option<Spanned<i64>>,

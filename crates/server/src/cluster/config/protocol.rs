@@ -3,6 +3,7 @@
 
 use super::check::Source;
 use super::file::{File, SiteTable, ValidatorTable};
+use super::replicas::deal;
 use super::{ClusterConfigError, ClusterNode};
 use certify::hierarchy::{Control, Tree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,6 +157,7 @@ fn not_of_sites(source: &Source<'_>, file: &File) -> Result<(), ClusterConfigErr
         return Err(source.wrong(Some(site), problem));
     }
     for (key, value) in [
+        ("replicas", &file.replicas),
         ("sites_to_write_min", &file.sites_to_write_min),
         ("propagation_ms", &file.propagation_ms),
         ("retained_updates_max", &file.retained_updates_max),
@@ -210,15 +212,12 @@ fn sites(source: &Source<'_>, file: &File, partitions: u16) -> Result<Sites, Clu
         let problem = "[[validator]]: only a hierarchy has validators: leave it out".to_owned();
         return Err(source.wrong(Some(validator), problem));
     }
-    let having = listed(source, file, partitions, "partitions", |table| table.partitions.as_ref())?;
-    let are_listed = file.site.iter().any(|table| table.get_ref().resolves.is_some());
-    let mut resolvers = match are_listed {
-        true => {
-            let none = Vec::new();
-            listed(source, file, partitions, "resolves", |table| table.resolves.as_ref().or(Some(&none)))?
-        }
-        false => having.clone(),
-    };
+    let (having, mut resolvers) = placed(source, file, partitions)?;
+    if file.site.iter().any(|table| table.get_ref().resolves.is_some()) {
+        let none = Vec::new();
+        resolvers =
+            listed(source, file, partitions, "resolves", |table| table.resolves.as_ref().or(Some(&none)))?;
+    }
     for (partition, (resolvers, sites)) in resolvers.iter_mut().zip(&having).enumerate() {
         if let Some(site) = resolvers.iter().find(|site| !sites.contains(site)) {
             let table = file.site.get(usize::from(site.0) - 1);
@@ -254,6 +253,51 @@ fn sites(source: &Source<'_>, file: &File, partitions: u16) -> Result<Sites, Clu
             as usize,
         held_open: HeldOpen::checked(source, file)?,
     })
+}
+
+/// A partition has so many sites, unless the description says otherwise.
+const REPLICAS_DEFAULT: usize = 3;
+
+/// The sites of each partition, and those that resolve its conflicts where no site says which ones it
+/// resolves.
+fn placed(
+    source: &Source<'_>,
+    file: &File,
+    partitions: u16,
+) -> Result<(Vec<Vec<NodeId>>, Vec<Vec<NodeId>>), ClusterConfigError> {
+    if file.site.iter().any(|table| table.get_ref().partitions.is_some()) {
+        if let Some(value) = &file.replicas {
+            let problem = "replicas: a [[site]] lists its partitions, so the sites of each one follow from \
+                           these lists: leave the key out"
+                .to_owned();
+            return Err(source.wrong(Some(value), problem));
+        }
+        let having = listed(source, file, partitions, "partitions", |table| table.partitions.as_ref())?;
+        return Ok((having.clone(), having));
+    }
+    let sites = file.site.len();
+    let default = REPLICAS_DEFAULT.min(sites);
+    let replicas = source.number("replicas", &file.replicas, default as u64, 1, sites as u64)? as usize;
+    let mut regions: Vec<(&str, Vec<NodeId>)> = Vec::new();
+    for (site, table) in (1..).map(NodeId).zip(&file.site) {
+        let region = table.get_ref().region.get_ref().as_str();
+        match regions.iter_mut().find(|(name, _)| *name == region) {
+            Some((_, sites)) => sites.push(site),
+            None => regions.push((region, vec![site])),
+        }
+    }
+    let regions: Vec<Vec<NodeId>> = regions.into_iter().map(|(_, sites)| sites).collect();
+    let dealt = deal(&regions, partitions, replicas);
+    let has_one = |site: &NodeId| dealt.iter().any(|dealt| dealt.sites.contains(site));
+    if let Some(site) = regions.iter().flatten().find(|site| !has_one(site)) {
+        let table = file.site.get(usize::from(site.0) - 1);
+        let problem = format!(
+            "partitions: {partitions} partitions with {replicas} sites each leave this site without any: use \
+             more partitions, a larger number of replicas, or list the partitions of each site"
+        );
+        return Err(source.wrong(table, problem));
+    }
+    Ok(dealt.into_iter().map(|dealt| (dealt.sites, dealt.resolvers)).unzip())
 }
 
 fn ordered(source: &Source<'_>, file: &File) -> Result<Protocol, ClusterConfigError> {
@@ -625,6 +669,35 @@ mod tests {
     }
 
     #[test]
+    fn where_no_site_lists_its_partitions_each_partition_has_three_sites() {
+        let text = |keys: &str| {
+            let sites = (1..=6).map(|site| {
+                let region = if site > 3 { "y" } else { "x" };
+                format!(
+                    "[[site]]\nname = 's{site}'\nregion = '{region}'\npeer_address = 'h:1{site}'\n\
+                     client_address = 'h:{site}'\n"
+                )
+            });
+            let sites: String = sites.collect();
+            format!("name = 'shop'\nsecret = 'sixteen letters!'\nprotocol = 'pcsi'\n{keys}\n{sites}")
+        };
+        let sites = |keys: &str| parse(&text(keys)).expect("a cluster").sites().expect("sites").clone();
+        let dealt = sites("partitions = 4");
+        assert!(dealt.partitions.iter().all(|sites| sites.len() == 3), "{dealt:?}");
+        let are_west = |sites: &[NodeId]| sites.iter().all(|site| site.0 <= 3);
+        assert!(are_west(&dealt.resolvers[0]) && !are_west(&dealt.resolvers[1]), "{dealt:?}");
+        assert!(sites("partitions = 4\nreplicas = 6").partitions.iter().all(|sites| sites.len() == 6));
+        for (keys, problem) in [
+            ("partitions = 1", "leave this site without any"),
+            ("partitions = 4\nreplicas = 7", "from 1 to 6"),
+            ("partitions = 4\nreplicas = 2\nsites_to_write_min = 3", "partition 0 has 2 sites"),
+        ] {
+            let error = parse(&text(keys)).expect_err("it is wrong");
+            assert!(error.contains(problem), "{keys}: {error}");
+        }
+    }
+
+    #[test]
     fn sites_that_could_not_work_are_told_with_their_lines() {
         for (from, to, problem) in [
             ("'pcsi'", "'ordered'", "[[site]]: only with protocol = \"pcsi\""),
@@ -638,6 +711,7 @@ mod tests {
             ("partitions = [1]", "partitions = [1, 1]", "partitions: 1 is there twice"),
             ("partitions = [1]", "partitions = []", "site 'b' has no partition"),
             ("partitions = [1]", "partitions = [1]\nresolves = [0]", "the site does not have partition 0"),
+            ("'pcsi'", "'pcsi'\nreplicas = 3", "replicas: a [[site]] lists its partitions"),
             ("resolves = [0]", "zone = 'y'", "unknown field"),
             ("name = 'b'", "name = 'a'", "is taken at line"),
         ] {

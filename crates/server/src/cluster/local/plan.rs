@@ -365,12 +365,6 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
              peer_address = \"{HOST}:{peer}\"\n\
              client_address = \"{HOST}:{client}\"\n"
         );
-        if wishes.has_sites() {
-            // The sites of a region resolve the conflicts in its share of the partitions.
-            let own = (0..partitions).filter(|partition| partition % zones == zone - 1);
-            let own: Vec<String> = own.map(|partition| partition.to_string()).collect();
-            let _ = writeln!(text, "resolves = [{}]", own.join(", "));
-        }
     }
     if let Some(tree) = wishes.tree() {
         text += &validators(nodes, partitions, tree.fan_out);

@@ -8,21 +8,28 @@ use std::fmt;
 type OfSite = (&'static str, &'static str, fn(&GeoReport) -> u64);
 type OfPair = (&'static str, &'static str, fn(&PairStatus) -> u64);
 
-const GAUGES: [OfSite; 3] = [
+const GAUGES: [OfSite; 4] = [
     ("ordo_geo_updates_retained", "Updates of this site that it keeps for others.", |report| report.retained),
     ("ordo_geo_open_transactions", "Transactions that clients hold open.", |report| report.transactions.open),
+    ("ordo_geo_granted_numbers_out", "Numbers granted to other sites that are not counted yet.", |report| {
+        report.numbers_out
+    }),
     ("ordo_geo_incarnation", "How often the site has begun without its data.", |report| {
         u64::from(report.incarnation.unwrap_or(0))
     }),
 ];
 
-const COUNTERS: [OfSite; 3] = [
+const COUNTERS: [OfSite; 5] = [
     ("ordo_geo_committed", "Transactions of this site's clients that took effect or only read.", |report| {
         report.transactions.committed
     }),
     ("ordo_geo_given_up", "Requests that other sites did not answer in time.", |report| {
         report.transactions.given_up
     }),
+    ("ordo_geo_remote_reads", "Answers of other sites to reads of this site's transactions.", |report| {
+        report.remote_reads
+    }),
+    ("ordo_geo_null_updates", "Granted numbers whose transactions did not commit.", |report| report.nulls),
     ("ordo_geo_forgotten", "Open transactions that their clients had forgotten.", |report| {
         report.transactions.forgotten
     }),

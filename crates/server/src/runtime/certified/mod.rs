@@ -50,7 +50,7 @@ use crate::disk::RealDisk;
 use crate::peers::{FRAME_BYTES_MAX, PeerEvents, PeerOptions, Peers};
 use bytes::Bytes;
 use certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
-use certify::pcsi::{self, SiteMap};
+use certify::pcsi::{self, RemoteAccess, SiteMap};
 use certify::{
     Answer as SiteAnswer, CertifiedCall, KeyCounts, LocalSnapshot, Look, SESSION_HORIZON, Threads, Wish,
 };
@@ -919,6 +919,11 @@ impl Beginning<'_> {
             map?.resolved_by(of, resolvers.clone())
         });
         let map = map.ok_or_else(|| StartError::Ended("a partition has no site or no resolver".into()))?;
+        // Where each site has all partitions, nobody needs another site's.
+        let map = match sites.partitions.iter().all(|having| having.len() == nodes.len()) {
+            true => map,
+            false => map.with_remote_access(RemoteAccess::Grants),
+        };
         let ticks = |ms: u64| (ms / tick_ms.max(1)).max(1);
         let propagation_ticks = ticks(sites.propagation_ms);
         let protocol = pcsi::SiteOptions {
