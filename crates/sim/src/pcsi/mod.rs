@@ -32,9 +32,8 @@
 //! and no attempt has an effect that its client heard it has not (`commits`). When a client is told of a
 //! write, enough sites have each part of it on their disks (`min sites to write`). Of two writers of one
 //! version one loses (`lost updates`). What a transaction reads contains all that it causally follows
-//! (`snapshots`). In the end all replicas have the same, count the same numbers (`views`), and keep nothing that
-//! nobody needs (`replica
-//! states`, `deletes`). The world adds that all ends.
+//! (`snapshots`). In the end all replicas have the same, count the same numbers (`views`), and keep nothing
+//! that nobody needs (`replica states`, `deletes`). The world adds that all ends.
 
 mod client;
 mod judge;
