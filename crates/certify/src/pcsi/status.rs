@@ -27,8 +27,8 @@ pub struct PeerStatus {
     pub silent_ticks: u64,
 }
 
-/// The use that a site's transactions make of partitions which the site does not have, and the numbers that it
-/// grants to those of other sites.
+/// The use that a site's transactions make of partitions which the site does not have, and the numbers that
+/// it grants to those of other sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteStatus {
     /// Answers of other sites to reads of this site's transactions, since this process began.

@@ -258,13 +258,16 @@ fn sites(source: &Source<'_>, file: &File, partitions: u16) -> Result<Sites, Clu
 /// A partition has so many sites, unless the description says otherwise.
 const REPLICAS_DEFAULT: usize = 3;
 
+/// Sites of each partition.
+type SitesByPartition = Vec<Vec<NodeId>>;
+
 /// The sites of each partition, and those that resolve its conflicts where no site says which ones it
 /// resolves.
 fn placed(
     source: &Source<'_>,
     file: &File,
     partitions: u16,
-) -> Result<(Vec<Vec<NodeId>>, Vec<Vec<NodeId>>), ClusterConfigError> {
+) -> Result<(SitesByPartition, SitesByPartition), ClusterConfigError> {
     if file.site.iter().any(|table| table.get_ref().partitions.is_some()) {
         if let Some(value) = &file.replicas {
             let problem = "replicas: a [[site]] lists its partitions, so the sites of each one follow from \

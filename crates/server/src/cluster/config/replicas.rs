@@ -12,10 +12,10 @@ pub(super) struct Dealt {
     pub resolvers: Vec<NodeId>,
 }
 
-/// Deals partitions to the sites of some regions. Each partition has this number of sites, or all if there are
-/// fewer. The regions are home to the partitions in turn: half of a partition's sites, rounded up, are in its
-/// home region, as far as that region has so many, and resolve the conflicts. The sites with the fewest
-/// partitions come first.
+/// Deals partitions to the sites of some regions. Each partition has this number of sites, or all if there
+/// are fewer. The regions are home to the partitions in turn: half of a partition's sites, rounded up, are
+/// in its home region, as far as that region has so many, and resolve the conflicts. The sites with the
+/// fewest partitions come first.
 pub(super) fn deal(regions: &[Vec<NodeId>], partitions: u16, replicas: usize) -> Vec<Dealt> {
     let mut loads: BTreeMap<NodeId, usize> = regions.iter().flatten().map(|&site| (site, 0)).collect();
     let mut take = |mut from: Vec<NodeId>, count: usize| {
