@@ -456,8 +456,6 @@ impl Mutant {
         Mutant::SkipCeilings,
         Mutant::ForgetFollowed,
     ];
-    /// Those of PCSI where transactions use partitions of other sites, and sites are fenced.
-    pub const OF_FENCED_GRANTS: [Mutant; 2] = [Mutant::ForgetLostGrants, Mutant::VoidRemaining];
     /// Those of two-phase commit where transactions have timestamps.
     pub const OF_TIMESTAMPS: [Mutant; 5] = [
         Mutant::ForgetReadTimes,

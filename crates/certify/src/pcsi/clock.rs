@@ -42,6 +42,12 @@ impl CommitStamp {
         self.sequence & GRANTED != 0
     }
 
+    /// Whether an incarnation can have granted the number.
+    pub(super) fn is_of_a_grant(self) -> bool {
+        let incarnation = self.incarnation();
+        CommitStamp::granted_base(incarnation) < self.sequence && self.sequence <= incarnation.last()
+    }
+
     /// A number that no other version of a key has. Positions of versions by different sites have no order.
     pub(super) fn position(self) -> Position {
         Position(u64::from(self.site.0) << 48 | self.sequence)

@@ -395,13 +395,8 @@ impl Form for Decision {
     fn take(input: &mut Input<'_>) -> Option<Decision> {
         let (candidate, updates): (Candidate, _) = Form::take(input)?;
         let granted: GrantedNumbers = Form::take(input)?;
-        let is_earlier = |sequence: &u64| {
-            let incarnation = Incarnation::of(*sequence);
-            let first = CommitStamp::granted_base(incarnation);
-            incarnation < candidate.incarnation && first < *sequence && *sequence <= incarnation.last()
-        };
-        let are_earlier = granted.values().flat_map(BTreeMap::keys).all(is_earlier);
-        are_earlier.then_some(Decision { candidate, updates, granted })
+        let mut numbers = granted.values().flat_map(BTreeMap::keys);
+        numbers.all(|number| candidate.follows(*number)).then_some(Decision { candidate, updates, granted })
     }
 }
 

@@ -112,6 +112,14 @@ pub struct Candidate {
     pub start: u64,
 }
 
+impl Candidate {
+    /// Whether an earlier incarnation of the site can have granted a number.
+    pub(super) fn follows(&self, sequence: u64) -> bool {
+        let stamp = CommitStamp { site: NodeId(0), sequence };
+        stamp.is_of_a_grant() && stamp.incarnation() < self.incarnation
+    }
+}
+
 /// The order of the rounds: a counter, and the leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ballot(pub u64, pub NodeId);
@@ -490,9 +498,11 @@ impl Pcsi {
             round.updates.entry(target).or_default().extend(updates);
         }
         for (target, numbers) in granted {
+            let Some(candidate) = round.targets.get(&target) else { continue };
             let known = round.granted.entry(target).or_default();
             for (of, numbers) in numbers {
-                known.entry(of).or_default().extend(numbers);
+                let earlier = numbers.into_iter().filter(|(number, _)| candidate.follows(*number));
+                known.entry(of).or_default().extend(earlier);
             }
         }
     }

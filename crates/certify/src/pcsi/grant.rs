@@ -152,7 +152,8 @@ impl Pcsi {
         partitions: &BTreeSet<PartitionId>,
     ) -> Option<BTreeMap<PartitionId, u64>> {
         let me = self.options.me;
-        if !partitions.is_empty() && self.grants.0.len() >= self.options.retained_max {
+        let may_grant = self.options.sites.has_grants() && self.grants.0.len() < self.options.retained_max;
+        if !partitions.is_empty() && !may_grant {
             return None;
         }
         let base = CommitStamp::granted_base(self.incarnation);
@@ -279,16 +280,26 @@ impl Pcsi {
         self.grants.lens()
     }
 
-    /// A resolver has granted numbers with its vote.
+    /// A resolver has granted numbers with its vote. Returns whether they are those that it was asked for:
+    /// an update with others could not be read by anybody.
     pub(super) fn take_grants(
         &mut self,
         from: NodeId,
         name: TransactionName,
         numbers: BTreeMap<PartitionId, u64>,
-    ) {
-        let Some(committing) = self.committing.get_mut(&name) else { return };
-        let stamps = numbers.into_iter().map(|(of, sequence)| (of, CommitStamp { site: from, sequence }));
-        committing.granted.extend(stamps);
+    ) -> bool {
+        let Some(committing) = self.committing.get(&name) else { return false };
+        let asked = self.granted_by(from, &committing.writes.keys().collect());
+        let incarnation = self.fences.incarnation_of(from);
+        let stamps: BTreeMap<PartitionId, CommitStamp> =
+            numbers.into_iter().map(|(of, sequence)| (of, CommitStamp { site: from, sequence })).collect();
+        let are_granted =
+            stamps.values().all(|stamp| stamp.is_of_a_grant() && stamp.incarnation() == incarnation);
+        let are_asked_for = asked.iter().eq(stamps.keys());
+        if let Some(committing) = self.committing.get_mut(&name).filter(|_| are_granted && are_asked_for) {
+            committing.granted.extend(stamps);
+        }
+        are_granted && are_asked_for
     }
 
     /// A resolver that is asked for its vote.

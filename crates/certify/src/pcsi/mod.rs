@@ -318,6 +318,8 @@ pub struct SiteOptions {
     pub me: NodeId,
     /// The same at all sites.
     pub sites: Arc<SiteMap>,
+    /// The sites that this one asks first for what it lacks.
+    pub near: BTreeSet<NodeId>,
     /// Ticks between two sendings of updates, and of messages that may be lost. At least 1.
     pub propagation_ticks: u64,
     /// Ticks after which a transaction without all votes is given up.
@@ -565,7 +567,7 @@ impl Pcsi {
             pending: None,
         };
         self.open.insert(id, open);
-        effects.answers.push((id, Answer::Begun));
+        self.begin_read(id, effects);
     }
 
     /// The present views and dependency views of this site's partitions.
@@ -721,7 +723,7 @@ impl Pcsi {
         }
         if ticks.is_multiple_of(self.options.propagation_ticks) && !self.is_joining() {
             self.log_progress(effects);
-            self.tick_remote(effects);
+            self.note_states();
             self.bury();
             self.ask_for_updates(effects);
             let quarter = self.options.silent_ticks_max / 4 / self.options.propagation_ticks;
@@ -737,6 +739,7 @@ impl Pcsi {
                 let batches = self.outgoing.batches(is_heartbeat, ticks, &self.options);
                 batches.into_iter().for_each(|(peer, message)| self.post(peer, message, effects));
             }
+            self.ask_holders(effects);
             let waiting = self.resolver.waiting_since(ticks.saturating_sub(self.options.vote_ticks_max));
             waiting.into_iter().for_each(|name| self.send(name.origin, Message::Ask(name), effects));
             let outcomes = self.unsettled.iter().flat_map(|(&name, unsettled)| {
@@ -875,8 +878,9 @@ impl Pcsi {
                 self.vote(from, (name, keys), &views, &grant, effects);
             }
             Message::Vote { name, refused, numbers } => {
-                self.take_grants(from, name, numbers);
-                self.count_vote(from, name, refused, effects);
+                if refused.is_some() || self.take_grants(from, name, numbers) {
+                    self.count_vote(from, name, refused, effects);
+                }
             }
             Message::Outcome { name, stamps } => {
                 if self.resolver.release(name, stamps.as_ref(), &self.options.sites) {
@@ -1028,6 +1032,9 @@ impl Pcsi {
 
     /// A transaction of this site has committed: later ones follow what it has read and written elsewhere.
     fn follow_own(&mut self, update: &Update) {
+        if !self.options.sites.has_remote_access() {
+            return;
+        }
         let mut clocks = update.depends.clone();
         for (&of, &stamp) in &update.stamps {
             clocks.entry(of).or_default().count(stamp);

@@ -462,6 +462,12 @@ impl Pcsi {
         Some((origin, update))
     }
 
+    /// Whether another site is not silent (see "Gaps" at the module's head).
+    pub(super) fn is_heard(&self, site: NodeId) -> bool {
+        let heard_tick = self.incoming.get(&site).map_or(0, |incoming| incoming.heard_tick);
+        self.ticks - heard_tick <= self.options.silent_ticks_max
+    }
+
     /// Asks for the updates of each origin that has been silent: one of the sites that may hold such updates,
     /// each time another one. That site need not have a partition of this one: it may hold an update of the
     /// origin for another partition, and what it commits depends on the update.
@@ -472,9 +478,7 @@ impl Pcsi {
         let sites = Arc::clone(&self.options.sites);
         let periods = self.ticks / self.options.propagation_ticks;
         for origin in sites.peers_of(self.options.me) {
-            let heard_tick = self.incoming.get(&origin).map_or(0, |incoming| incoming.heard_tick);
-            let is_heard = self.ticks - heard_tick <= self.options.silent_ticks_max;
-            if is_heard || !self.fences.is_here(origin) {
+            if self.is_heard(origin) || !self.fences.is_here(origin) {
                 continue;
             }
             let mut holders = sites.peers_of(origin);

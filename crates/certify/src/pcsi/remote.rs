@@ -19,8 +19,22 @@
 //! - The holder is behind: the floor is not covered. The site asks again in the next period, and after
 //!   [`ASKS_PER_HOLDER`] times without a state it asks the next holder.
 //! - All states that cover the floor depend on what the snapshot lacks. If the transaction has read nothing
-//!   yet, its snapshot moves forward to the present views of its site, and the site asks again. Else the
-//!   transaction ends with [`Conflict::Snapshot`], and its client runs it again.
+//!   yet, the site asks again. Else the transaction ends with [`Conflict::Snapshot`], and its client runs it
+//!   again.
+//!
+//! The snapshot of a transaction that has read nothing yet moves forward to the present views of its site
+//! with the next ask. The ask follows the updates of its period on the same link. So a holder that other
+//! sites do not write has just what the snapshot depends on when it is asked, and nothing beyond it, however
+//! much the asking site writes. If a holder is behind a snapshot that has just moved, the snapshot stays for
+//! one period: other sites' updates are on their way to that holder, and each further move could ask for
+//! newer ones.
+//!
+//! So a transaction that reads its own site's data first and a remote partition then may end again and again
+//! while both are written all the time. The site remembers the key, and the session's next transaction
+//! begins with a read of it: any state fits a snapshot that nobody has read.
+//!
+//! A holder that says nothing is left for the next one. Sites that were heard lately come first, and among
+//! them those of the asking site's own region ([`super::SiteOptions::near`]).
 //!
 //! A read waits for at most [`super::SiteOptions::vote_ticks_max`] ticks.
 //!
@@ -42,11 +56,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
-use txn::{Entry, Key, NodeId, PartitionId, RequestId};
+use txn::{Entry, Key, NodeId, PartitionId, RequestId, SessionId};
 
 /// A replica notes at most this number of states, and each for the same number of periods.
 const STATES_MAX: usize = 16;
-/// A site asks a holder that is behind, or silent, this number of times before it asks another one.
+/// A site asks a holder that is behind this number of times before it asks another one.
 const ASKS_PER_HOLDER: u64 = 3;
 
 /// A state of a replica that transactions of other sites may read.
@@ -96,6 +110,8 @@ impl Fit {
 enum Then {
     Answer,
     Commit(WriteSet),
+    /// The transaction has begun.
+    Begin,
 }
 
 /// A remote read that is not answered yet.
@@ -109,6 +125,10 @@ pub(super) struct Pending {
     asks: u64,
     /// The last ask was answered without a state.
     is_due: bool,
+    /// The snapshot moves forward with the next ask.
+    moves: bool,
+    /// It has moved with the last one.
+    has_moved: bool,
 }
 
 impl Pending {
@@ -127,6 +147,8 @@ pub(super) struct RemoteReads {
     pub followed: Arc<BTreeMap<PartitionId, VectorClock>>,
     /// The remote reads that holders have answered since this process began.
     pub answered: u64,
+    /// A key whose read has ended a session's last transaction, since this tick.
+    strayed: BTreeMap<SessionId, (Key, u64)>,
 }
 
 impl RemoteRead {
@@ -176,13 +198,30 @@ impl Pcsi {
         self.begin_remote_read(id, key, Then::Commit(writes), effects);
     }
 
+    /// A transaction has its snapshot.
+    pub(super) fn begin_read(&mut self, id: RequestId, effects: &mut SiteEffects) {
+        match self.remote.strayed.remove(&id.session) {
+            Some((key, _)) => self.begin_remote_read(id, key, Then::Begin, effects),
+            None => effects.answers.push((id, Answer::Begun)),
+        }
+    }
+
     fn begin_remote_read(&mut self, id: RequestId, key: Key, then: Then, effects: &mut SiteEffects) {
         let now = self.ticks;
         let Some(open) = self.open.get_mut(&id) else {
             return effects.answers.push((id, Answer::Conflict(Conflict::Snapshot)));
         };
-        let (asked, is_due) = (None, false);
-        open.pending = Some(Pending { key, then, since_tick: now, asked, asked_tick: now, asks: 0, is_due });
+        open.pending = Some(Pending {
+            key,
+            then,
+            since_tick: now,
+            asked: None,
+            asked_tick: now,
+            asks: 0,
+            is_due: false,
+            moves: false,
+            has_moved: false,
+        });
         self.ask_holder(id, effects);
     }
 
@@ -207,18 +246,26 @@ impl Pcsi {
     }
 
     fn ask_holder(&mut self, id: RequestId, effects: &mut SiteEffects) {
+        if self.open.get(&id).and_then(|open| open.pending.as_ref()).is_some_and(|pending| pending.moves) {
+            let (views, depends) = self.snapshot();
+            self.open.entry(id).and_modify(|open| (open.views, open.depends) = (views, depends));
+        }
         let Some(open) = self.open.get(&id) else { return };
         let Some(pending) = &open.pending else { return };
         let partition = self.options.sites.partition_of(&pending.key);
-        let holders = self.options.sites.sites(partition).iter().copied();
-        let holders: Vec<NodeId> = holders.filter(|&site| self.fences.is_here(site)).collect();
-        let place = u64::from(self.options.me.0) + pending.asks / ASKS_PER_HOLDER;
+        let is_silent = pending.asked.is_some() && !pending.is_due;
+        let asks = if is_silent { pending.asks.next_multiple_of(ASKS_PER_HOLDER) } else { pending.asks };
         if !self.has_all_holders(open) {
             return self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects);
         }
         let holder = match open.holders.get(&partition) {
             Some(&(holder, _)) => Some(holder),
-            None => place.checked_rem(holders.len() as u64).map(|place| holders[place as usize]),
+            None => {
+                let holders = self.holders(partition);
+                (asks / ASKS_PER_HOLDER)
+                    .checked_rem(holders.len() as u64)
+                    .map(|place| holders[place as usize])
+            }
         };
         let Some(holder) = holder else {
             return self.fail_read(id, Answer::Unavailable, effects);
@@ -227,9 +274,20 @@ impl Pcsi {
         let now = self.ticks;
         if let Some(pending) = self.open.get_mut(&id).and_then(|open| open.pending.as_mut()) {
             (pending.asked, pending.asked_tick, pending.is_due) = (Some(holder), now, false);
-            pending.asks += 1;
+            (pending.moves, pending.has_moved) = (false, pending.moves);
+            pending.asks = asks + 1;
         }
         self.post(holder, Message::Look { id, key, fit }, effects);
+    }
+
+    /// The sites that have a partition and may be asked, in the order in which this one asks.
+    fn holders(&self, partition: PartitionId) -> Vec<NodeId> {
+        let having = self.options.sites.sites(partition).iter().copied();
+        let mut holders: Vec<NodeId> = having.filter(|&site| self.fences.is_here(site)).collect();
+        let first = usize::from(self.options.me.0).checked_rem(holders.len()).unwrap_or_default();
+        holders.rotate_left(first);
+        holders.sort_by_key(|site| (!self.is_heard(*site), !self.options.near.contains(site)));
+        holders
     }
 
     /// These sites answer no more. A transaction that has read at one of them ends if it waits for an answer,
@@ -264,8 +322,12 @@ impl Pcsi {
     ) {
         let partition = self.options.sites.partition_of(&key);
         let Some(replica) = self.replicas.get(&partition) else { return };
-        if !self.is_open() {
+        if !self.options.sites.has_remote_access() {
             return;
+        }
+        if !self.is_open() {
+            let (read, is_behind) = (None, true);
+            return self.post(from, Message::Looked { id, key, read, is_behind }, effects);
         }
         let states = self.remote.states.entry(partition).or_default();
         let required = fit.at.as_ref().unwrap_or(&fit.floor);
@@ -312,14 +374,15 @@ impl Pcsi {
             // A snapshot that has been read stays: a later state of the holder does not fit either.
             let may_move = !open.has_read && open.holders.is_empty();
             if !is_behind && !may_move {
+                if self.remote.strayed.len() < self.options.open_max {
+                    self.remote.strayed.insert(id.session, (key, self.ticks));
+                }
                 return self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects);
             }
-            let (views, depends) = self.snapshot();
-            let Some(open) = self.open.get_mut(&id) else { return };
-            if may_move {
-                (open.views, open.depends) = (views, depends);
+            if let Some(pending) = self.open.get_mut(&id).and_then(|open| open.pending.as_mut()) {
+                pending.is_due = true;
+                pending.moves = may_move && !(is_behind && pending.has_moved);
             }
-            open.pending.iter_mut().for_each(|pending| pending.is_due = true);
             return;
         };
         // An answer may be to an earlier ask, before the snapshot moved, or of an earlier holder.
@@ -337,7 +400,9 @@ impl Pcsi {
         open.has_read = true;
         self.remote.answered += 1;
         match open.pending.take().map(|pending| pending.then) {
+            Some(Then::Commit(_)) if !self.is_open() => self.fail_read(id, Answer::Unavailable, effects),
             Some(Then::Commit(writes)) => self.commit(id, writes, effects),
+            Some(Then::Begin) => effects.answers.push((id, Answer::Begun)),
             _ => {
                 let version = read.version.map(CommitStamp::position).unwrap_or_default();
                 effects.answers.push((id, Answer::Value(Read { entry: read.entry.clone(), version })));
@@ -345,8 +410,8 @@ impl Pcsi {
         }
     }
 
-    /// Notes the states of this site's replicas, and asks holders again. At the end of each period.
-    pub(super) fn tick_remote(&mut self, effects: &mut SiteEffects) {
+    /// Notes the states of this site's replicas. At the end of each period.
+    pub(super) fn note_states(&mut self) {
         if !self.options.sites.has_remote_access() {
             return;
         }
@@ -361,6 +426,12 @@ impl Pcsi {
         for states in self.remote.states.values_mut() {
             while states.pop_front_if(|state| now - state.since_tick >= ticks_max).is_some() {}
         }
+        self.remote.strayed.retain(|_, (_, since_tick)| now - *since_tick <= options.open_ticks_max);
+    }
+
+    /// Asks holders again, behind the updates of this period: a snapshot that moves now depends on them.
+    pub(super) fn ask_holders(&mut self, effects: &mut SiteEffects) {
+        let (now, options) = (self.ticks, &self.options);
         let is_late = |pending: &Pending| now - pending.since_tick > options.vote_ticks_max;
         let is_due =
             |pending: &Pending| pending.is_due || now - pending.asked_tick > options.silent_ticks_max / 2;
@@ -395,7 +466,8 @@ impl Pcsi {
         if open.holders.is_empty() || is_active(Mutant::ForgetFollowed) {
             return;
         }
-        let clocks = open.dependencies();
+        let mut clocks = open.dependencies();
+        clocks.retain(|of, _| !self.replicas.contains_key(of));
         if self.follow(&clocks) {
             self.record(Record::Followed { clocks }, effects);
         }

@@ -191,7 +191,7 @@ impl Update {
         let Update { name, number, stamps, writes, .. } = self;
         let is_own = |(&of, stamp): (&PartitionId, &CommitStamp)| {
             if stamp.is_granted() {
-                return sites.has_grants() && sites.sites(of).contains(&stamp.site);
+                return sites.has_grants() && sites.sites(of).contains(&stamp.site) && stamp.is_of_a_grant();
             }
             stamp.site == name.origin
                 && sites.may_number(stamp.site, of)

@@ -5,7 +5,7 @@ use crate::pcsi::codec::{Form, Input};
 use crate::pcsi::replica::Replica;
 use crate::pcsi::{
     Ballot, Candidate, CommitStamp, Decision, Fencing, Fit, Incarnation, Installed, Letter, Message, Record,
-    RemoteRead, ReplicaState, SiteMap, TransactionName, Update, VectorClock,
+    RemoteAccess, RemoteRead, ReplicaState, SiteMap, TransactionName, Update, VectorClock,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -439,10 +439,11 @@ fn what_would_break_a_site_is_refused() {
         depends: BTreeMap::new(),
         writes: BTreeMap::from([(key, None)]),
     };
-    let is_read = |update: Update| {
+    let is_read_with = |access, update: Update| {
         let record = Record::Applied { update: Arc::new(update) };
-        Record::decode(&record.encode(), &sites()).is_some()
+        Record::decode(&record.encode(), &sites().with_remote_access(access)).is_some()
     };
+    let is_read = |update| is_read_with(RemoteAccess::Refused, update);
     assert!(is_read(good.clone()));
     let stamped = |of, stamp| Update { stamps: BTreeMap::from([(of, stamp)]), ..good.clone() };
     assert!(!is_read(stamped(partition, CommitStamp { site: NodeId(1), ..stamp })), "another site's stamp");
@@ -450,6 +451,13 @@ fn what_would_break_a_site_is_refused() {
     assert!(!is_read(stamped(PartitionId(PARTITIONS as u16), stamp)), "no such partition");
     assert!(!is_read(Update { stamps: BTreeMap::new(), ..good.clone() }), "a write without a stamp");
     assert!(!is_read(Update { number: 0, ..good.clone() }), "the number of no incarnation");
+    let first = CommitStamp::granted_base(Incarnation(0)) + 1;
+    let last = Incarnation(u8::MAX).last();
+    for (sequence, is_granted) in [(first, true), (last, true), (first - 1, false), (u64::MAX, false)] {
+        let granted = stamped(partition, CommitStamp { site: NodeId(1), sequence });
+        assert!(!is_read(granted.clone()), "nobody grants numbers");
+        assert_eq!(is_read_with(RemoteAccess::Grants, granted), is_granted, "{sequence}");
+    }
     let mut clock = VectorClock::default();
     clock.count(CommitStamp { site: NodeId(0), sequence: u64::MAX });
     assert!(!is_read(Update { depends: BTreeMap::from([(partition, clock)]), ..good }), "no such count");

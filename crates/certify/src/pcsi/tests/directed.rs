@@ -22,6 +22,9 @@ struct Group {
     lost: BTreeSet<(u16, u16)>,
     /// Messages that are lost between any two sites.
     is_lost: fn(&Message) -> bool,
+    /// Messages that arrive only when they are released.
+    is_held: fn(&Message) -> bool,
+    held: Vec<(u16, u16, Letter)>,
     sessions: u16,
     starts: u64,
 }
@@ -32,6 +35,7 @@ impl Group {
         let options = SiteOptions {
             me: NodeId(0),
             sites: Arc::new(SiteMap::new(replicas).expect("each partition has sites")),
+            near: BTreeSet::new(),
             propagation_ticks: 1,
             vote_ticks_max: 50,
             open_ticks_max: 1_000,
@@ -45,8 +49,17 @@ impl Group {
             sites_ticks_max: 50,
         };
         let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![vec![Record::Founded]; sites]);
-        let mut group =
-            Group { options, sites, logs, lost: BTreeSet::new(), is_lost: |_| false, sessions: 0, starts: 0 };
+        let mut group = Group {
+            options,
+            sites,
+            logs,
+            lost: BTreeSet::new(),
+            is_lost: |_| false,
+            is_held: |_| false,
+            held: Vec::new(),
+            sessions: 0,
+            starts: 0,
+        };
         (0..group.sites.len()).for_each(|site| group.start(site));
         group
     }
@@ -101,6 +114,10 @@ impl Group {
             }
             for (to, message) in effects.messages {
                 let Some(receiver) = self.sites[usize::from(to.0)].as_mut() else { continue };
+                if (self.is_held)(&message.message) {
+                    self.held.push((from, to.0, message));
+                    continue;
+                }
                 if !self.lost.contains(&(from, to.0)) && !(self.is_lost)(&message.message) {
                     let mut effects = SiteEffects::default();
                     receiver.receive(NodeId(from), message, &mut effects);
@@ -110,6 +127,15 @@ impl Group {
             }
         }
         answers
+    }
+
+    /// The messages that were held arrive. Returns the answers of the sites that get them.
+    fn release(&mut self) -> Vec<Answer> {
+        let held = std::mem::take(&mut self.held);
+        let arrive = |(from, to, letter): (u16, u16, Letter)| {
+            self.run(to, |site, effects| site.receive(NodeId(from), letter, effects))
+        };
+        held.into_iter().flat_map(arrive).collect()
     }
 
     fn tick(&mut self, ticks: u64) {

@@ -221,7 +221,10 @@ fn sites(source: &Source<'_>, file: &File, partitions: u16) -> Result<Sites, Clu
     for (partition, (resolvers, sites)) in resolvers.iter_mut().zip(&having).enumerate() {
         if let Some(site) = resolvers.iter().find(|site| !sites.contains(site)) {
             let table = file.site.get(usize::from(site.0) - 1);
-            let problem = format!("resolves: the site does not have partition {partition}");
+            let problem = format!(
+                "resolves: the site does not have partition {partition}: take it out of the list, or list it \
+                 among the site's partitions"
+            );
             return Err(source.wrong(table, problem));
         }
         if resolvers.is_empty() {

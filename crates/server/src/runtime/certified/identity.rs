@@ -51,7 +51,8 @@ impl SiteIdentity {
             true => format!(
                 "{dir} was made with other nodes, partitions, validators, protocol or control than the \
                  cluster's description has now, and these stay as they were when the cluster was founded: nothing was \
-                 changed. Start the node with the description that it had"
+                 changed. Start the node with the description that it had. (Sites have all partitions in a \
+                 description from before there was \"replicas\": list them in each [[site]])"
             ),
             false => format!(
                 "{dir} is of node '{node}' of cluster '{cluster}', and not of '{}' of '{}': nothing was \

@@ -27,6 +27,8 @@ fn gets_what_follows_a_lost_null(is_fenced: bool) -> bool {
     group.tick(60);
     assert_eq!(group.site(1).grants(), (0, 0), "the number is filled");
     group.lost.remove(&(1, 0));
+    // Site 0 hears it again, and reads there.
+    group.tick(4);
     let id = group.session(0);
     group.begin(0, id);
     assert!(!is_there(look(&mut group, 0, id, &key)));

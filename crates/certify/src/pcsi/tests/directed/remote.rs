@@ -2,11 +2,16 @@
 
 use super::Group;
 use crate::pcsi::codec::Form;
-use crate::pcsi::{FenceAnswer, Message, Pcsi, RemoteAccess, SiteEffects};
+use crate::pcsi::remote::Fit;
+use crate::pcsi::{
+    CommitStamp, FenceAnswer, Incarnation, Letter, Message, Pcsi, Record, RemoteAccess, SiteEffects,
+    TransactionName, VectorClock,
+};
 use crate::{Answer, Conflict};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::mutant::{Mutant, with};
-use txn::{Key, NodeId, PartitionId, RequestId};
+use txn::{BootId, Key, NodeId, PartitionId, RequestId};
 
 const BOTH: [RemoteAccess; 2] = [RemoteAccess::Ghosts, RemoteAccess::Grants];
 
@@ -126,6 +131,56 @@ fn a_snapshot_moves_forward_if_it_was_not_read_and_else_the_transaction_ends() {
     assert!(is_there(look(&mut group, 0, ids[1], &near)));
 }
 
+/// A transaction reads its own site's data, and then what a holder has only in states that depend on more.
+/// Returns the answers of its next attempt to its begin, and to the same two reads, between which the holder
+/// goes on.
+fn read_again_after_a_conflict() -> [Option<Answer>; 3] {
+    let mut group = chain(RemoteAccess::Grants);
+    let (near, far, read) = (group.key(0, 0), group.key(1, 1), other_key(&group, 1, 1));
+    // Site 1 notes no earlier state for longer than this.
+    let goes_on = |group: &mut Group| {
+        group.committed(1, &[&near, &far]);
+        group.tick(40);
+    };
+    let id = group.session(0);
+    group.begin(0, id);
+    assert!(!is_there(look(&mut group, 0, id, &near)));
+    goes_on(&mut group);
+    assert_eq!(look(&mut group, 0, id, &read), Some(Answer::Conflict(Conflict::Snapshot)));
+    let id = RequestId { attempt: 1, ..id };
+    let begun = group.run(0, |site, effects| site.begin(id, effects)).pop();
+    goes_on(&mut group);
+    [begun, look(&mut group, 0, id, &near), look(&mut group, 0, id, &read)]
+}
+
+#[test]
+fn a_transaction_that_found_no_state_begins_with_one() {
+    let [begun, near, far] = read_again_after_a_conflict();
+    assert_eq!(begun, Some(Answer::Begun));
+    assert!(is_there(near) && !is_there(far));
+}
+
+#[test]
+fn a_holder_that_says_nothing_is_left_for_another_one() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    group.sites[1] = None;
+    let mut read = |ticks: u64| {
+        let id = group.session(0);
+        group.begin(0, id);
+        let mut answers: Vec<Answer> = look(&mut group, 0, id, &far).into_iter().collect();
+        for _ in 0..ticks {
+            answers.extend(group.run(0, Pcsi::tick));
+            group.run(2, Pcsi::tick);
+        }
+        answers
+    };
+    // It is asked again after half the time after which it counts as silent.
+    assert!(matches!(read(5)[..], [Answer::Value(_)]));
+    read(8);
+    assert!(matches!(read(0)[..], [Answer::Value(_)]), "a site that is heard comes first");
+}
+
 /// A site writes a key of another one, which does not get the update at once. What the site then reads there.
 fn read_own_remote_write() -> Vec<Answer> {
     let mut group = chain(RemoteAccess::Grants);
@@ -151,6 +206,34 @@ fn a_site_waits_until_a_holder_has_what_the_site_wrote_there() {
     assert!(!is_new(with(Mutant::ForgetFollowed, read_own_remote_write)));
 }
 
+/// Site 0 writes a key of its own partition and one of another partition in each period. Each answer to its
+/// first read of that other partition comes after these writes.
+#[test]
+fn a_read_is_answered_while_its_site_writes_all_the_time() {
+    for access in BOTH {
+        let mut group = chain(access);
+        let (near, far, read) = (group.key(0, 0), group.key(1, 2), other_key(&group, 1, 2));
+        group.is_held =
+            |message| matches!(message, Message::Looked { key, .. } if key.as_bytes().starts_with(b"other"));
+        group.committed(0, &[&far]);
+        group.committed(0, &[&near]);
+        let id = group.session(0);
+        group.begin(0, id);
+        assert_eq!(look(&mut group, 0, id, &read), None, "the holder lacks what its site has written");
+        let mut periods = 0..20;
+        let is_answered = periods.any(|_| {
+            let writer = group.session(0);
+            assert_eq!(group.write(0, writer, &[&far], Some("new")), [], "the holder is behind");
+            let written = group.run(0, Pcsi::tick);
+            assert_eq!(written, [Answer::Committed], "{access:?}");
+            group.committed(0, &[&near]);
+            [1, 2].into_iter().for_each(|site| drop(group.run(site, Pcsi::tick)));
+            group.release().iter().any(|answer| matches!(answer, Answer::Value(_)))
+        });
+        assert!(is_answered && periods.start <= 3, "{access:?}: in period {}", periods.start);
+    }
+}
+
 /// A transaction of site 0 has a number of site 1, and its site never hears that. Returns the group, in which
 /// messages from site 1 to site 0 are lost.
 pub(super) fn with_a_number_out() -> Group {
@@ -163,6 +246,66 @@ pub(super) fn with_a_number_out() -> Group {
     assert_eq!(group.commit(0, id, &[&far], Some("late")), []);
     assert_eq!(group.site(1).grants(), (1, 0));
     group
+}
+
+/// A letter between two sites that were never fenced.
+fn letter(message: Message) -> Letter {
+    Letter { from: Incarnation(0), to: Some(Incarnation(0)), message }
+}
+
+#[test]
+fn a_vote_counts_if_it_has_the_numbers_that_it_was_asked_for() {
+    let mut group = with_a_number_out();
+    let locked = group.logs[1].last().cloned();
+    let Some(Record::Locked { name, numbers, .. }) = locked else { panic!("{locked:?}") };
+    let of = PartitionId(1);
+    let wrong = [
+        BTreeMap::new(),
+        BTreeMap::from([(of, 1)]),
+        BTreeMap::from([(of, numbers[&of]), (PartitionId(0), numbers[&of])]),
+        BTreeMap::from([(of, CommitStamp::granted_base(Incarnation(0)))]),
+        BTreeMap::from([(of, CommitStamp::granted_base(Incarnation(1)) + 1)]),
+        BTreeMap::from([(of, u64::MAX)]),
+    ];
+    let mut vote = |numbers| {
+        let vote = letter(Message::Vote { name, refused: None, numbers });
+        group.run(0, |site, effects| site.receive(NodeId(1), vote, effects))
+    };
+    for numbers in wrong {
+        assert_eq!(vote(numbers.clone()), [], "{numbers:?}");
+    }
+    assert_eq!(vote(numbers), [Answer::Committed]);
+}
+
+#[test]
+fn a_site_grants_no_number_and_answers_no_read_unless_the_cluster_has_remote_access() {
+    for access in [RemoteAccess::Refused, RemoteAccess::Ghosts, RemoteAccess::Grants] {
+        let mut group = chain(access);
+        let key = group.key(1, 1);
+        let view = group.site(1).view(PartitionId(1)).cloned().expect("it has the partition");
+        let name = TransactionName {
+            origin: NodeId(0),
+            incarnation: Incarnation(0),
+            boot: BootId(1),
+            number: 1_000,
+        };
+        let prepare = Message::Prepare {
+            name,
+            keys: vec![key.clone()],
+            views: BTreeMap::from([(PartitionId(1), view)]),
+            grant: BTreeSet::from([PartitionId(1)]),
+        };
+        let fit = Fit { at: None, floor: VectorClock::default(), ceilings: BTreeMap::new() };
+        let look = Message::Look { id: group.session(0), key, fit };
+        let answered = [prepare, look].map(|question| {
+            let mut effects = SiteEffects::default();
+            let site = group.sites[1].as_mut().expect("it runs");
+            site.receive(NodeId(0), letter(question), &mut effects);
+            (effects.messages.len(), effects.records.len())
+        });
+        let (grants, reads) = (access == RemoteAccess::Grants, access != RemoteAccess::Refused);
+        assert_eq!(answered, [(grants.into(), grants.into()), (reads.into(), 0)], "{access:?}");
+    }
 }
 
 fn is_counted_everywhere(group: &Group) -> bool {
