@@ -109,6 +109,16 @@ impl VectorClock {
             && granted.all(|(site, run)| self.has_run(site, run))
     }
 
+    /// The last number counted of each site's own updates, and of each run that a site has granted.
+    pub(super) fn lasts(&self) -> impl Iterator<Item = CommitStamp> {
+        let own = self.counts.iter().map(|(&site, &sequence)| CommitStamp { site, sequence });
+        let granted = self
+            .granted
+            .iter()
+            .flat_map(|(&site, runs)| runs.values().map(move |&sequence| CommitStamp { site, sequence }));
+        own.chain(granted)
+    }
+
     /// Counts this update; if its number is one of its site's own, also those before it.
     pub fn count(&mut self, stamp: CommitStamp) {
         if stamp.is_granted() {

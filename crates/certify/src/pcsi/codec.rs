@@ -107,13 +107,13 @@ pub fn describe(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn encode(form: &impl Form) -> Vec<u8> {
+pub(super) fn encode(form: &impl Form) -> Vec<u8> {
     let mut out = Vec::new();
     form.put(&mut out);
     out
 }
 
-fn decode<T: Form>(bytes: &[u8], sites: &SiteMap) -> Option<T> {
+pub(super) fn decode<T: Form>(bytes: &[u8], sites: &SiteMap) -> Option<T> {
     let mut input = Input { reader: Reader::new(bytes), sites };
     let form = T::take(&mut input)?;
     input.reader.is_empty().then_some(form)

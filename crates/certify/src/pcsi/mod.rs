@@ -112,6 +112,9 @@
 //!
 //! In both cases the site sends the update to the sites that have the partition, as any other update.
 //!
+//! **Sessions at several sites.** A client that goes on at another site takes a token along, which counts all
+//! that the first site had. The other site has the client wait until it has all of that, too (`token.rs`).
+//!
 //! **What is not here.**
 //!
 //! - Checkpoints of the log.
@@ -140,6 +143,7 @@ mod resolver;
 mod status;
 #[cfg(test)]
 mod tests;
+mod token;
 mod witness;
 
 pub use clock::{CommitStamp, VectorClock};
@@ -149,6 +153,7 @@ pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
 pub use remote::{Fit, RemoteRead};
 pub use status::{PeerStatus, RemoteStatus};
+pub use token::{SessionToken, TokenRefusal};
 
 use crate::{Answer, Conflict, WriteSet};
 use fence::Fences;
@@ -162,6 +167,7 @@ use resolver::Resolver;
 use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use token::Follower;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId, Space};
@@ -356,6 +362,8 @@ pub struct SiteEffects {
     pub messages: Vec<(NodeId, Letter)>,
     /// The answers for this site's clients.
     pub answers: Vec<(RequestId, Answer)>,
+    /// The answers for clients that have brought a token ([`Pcsi::follow_token`]).
+    pub followed: Vec<(RequestId, Result<(), TokenRefusal>)>,
 }
 
 /// A transaction that has begun.
@@ -427,6 +435,8 @@ pub struct Pcsi {
     resolver: Resolver,
     requests: Requests,
     witnesses: Witnesses,
+    /// The clients that wait until this site has what their tokens count.
+    followers: Vec<Follower>,
     outgoing: Outgoing,
     incoming: BTreeMap<NodeId, Incoming>,
     /// Deletes that all sites concerned have applied.
@@ -470,6 +480,7 @@ impl Pcsi {
             resolver: Resolver::default(),
             requests: Requests::default(),
             witnesses: Witnesses::default(),
+            followers: Vec::new(),
             outgoing: Outgoing::new(&options, 0, &BTreeSet::new()),
             incoming: BTreeMap::new(),
             tombstones: BTreeSet::new(),
@@ -556,8 +567,14 @@ impl Pcsi {
         if self.open.len() + self.committing.len() >= self.options.open_max || !self.is_open() {
             return effects.answers.push((id, Answer::Unavailable));
         }
+        self.open.insert(id, self.new_open());
+        self.begin_read(id, effects);
+    }
+
+    /// A transaction that begins now.
+    fn new_open(&self) -> Open {
         let (views, depends) = self.snapshot();
-        let open = Open {
+        Open {
             views,
             depends,
             followed: Arc::clone(&self.remote.followed),
@@ -565,9 +582,7 @@ impl Pcsi {
             has_read: false,
             holders: BTreeMap::new(),
             pending: None,
-        };
-        self.open.insert(id, open);
-        self.begin_read(id, effects);
+        }
     }
 
     /// The present views and dependency views of this site's partitions.
@@ -665,6 +680,7 @@ impl Pcsi {
     /// A client has gone, or has rolled its transaction back.
     pub fn forget(&mut self, id: RequestId) {
         self.open.remove(&id);
+        self.followers.retain(|follower| follower.id != id);
     }
 
     /// Another site's message, which may come late or twice.
@@ -700,6 +716,7 @@ impl Pcsi {
             }
         }
         self.handle_own(effects);
+        self.tell_followers(effects);
     }
 
     /// Time passes.
@@ -717,6 +734,7 @@ impl Pcsi {
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
         self.give_up_witnesses(effects);
+        self.tell_followers(effects);
         if ticks.is_multiple_of(self.options.propagation_ticks) {
             self.tick_fences(effects);
             self.tick_join(effects);
@@ -991,16 +1009,8 @@ impl Pcsi {
             writes.keys().map(|key| self.options.sites.partition_of(key)).collect();
         let stamp = |of| (of, granted.get(&of).copied().unwrap_or_else(|| self.next_stamp(of)));
         let stamps = written.into_iter().map(stamp).collect();
-        let mut depends = BTreeMap::new();
-        if !self.options.sites.ignores_causality {
-            depends = open.dependencies();
-            for (&of, clock) in open.followed.iter() {
-                clock::merge_into(&mut depends, of, clock);
-            }
-        }
-        if is_active(Mutant::DropDependencies) {
-            depends.clear();
-        }
+        let is_causal = !self.options.sites.ignores_causality && !is_active(Mutant::DropDependencies);
+        let depends = if is_causal { open.follows() } else { BTreeMap::new() };
         let number = self.outgoing.last_number() + 1;
         self.requests.committed(id, number, self.options.session_horizon);
         let update = Arc::new(Update { name, number, stamps, depends, writes });

@@ -42,7 +42,8 @@
 //! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its committed
 //! transactions have read and written there. Each transaction takes a copy at its beginning, which is a part
 //! of its snapshot's floors and of its update's dependencies. A transaction that only reads has a record of
-//! its log for that ([`Record::Followed`]). A site that has lost its disk begins with empty clocks: its
+//! its log for that ([`Record::Followed`]), and so has a client that has come from another site (`token.rs`).
+//! A site that has lost its disk begins with empty clocks: its
 //! sessions' promise to never go back ends there, for remote partitions.
 //!
 //! **Writes.** A transaction that writes a remote partition needs the partition's state in its snapshot, too:
@@ -503,5 +504,14 @@ impl Open {
             clock::merge_into(&mut depends, of, clock);
         }
         depends
+    }
+
+    /// The same, and what earlier transactions of the site have used of partitions that it lacks.
+    pub(super) fn follows(&self) -> BTreeMap<PartitionId, VectorClock> {
+        let mut follows = self.dependencies();
+        for (&of, clock) in self.followed.iter() {
+            clock::merge_into(&mut follows, of, clock);
+        }
+        follows
     }
 }

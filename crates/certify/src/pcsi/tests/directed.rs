@@ -2,7 +2,7 @@
 
 use crate::pcsi::{
     Candidate, Decision, FenceAnswer, FenceStatus, Fencing, Incarnation, Letter, Message, Pcsi, Record,
-    SiteEffects, SiteMap, SiteOptions, Update,
+    SiteEffects, SiteMap, SiteOptions, TokenRefusal, Update,
 };
 use crate::{Answer, Conflict, WriteSet, session_opened};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 mod drawn;
 mod lost_grants;
 mod remote;
+mod tokens;
 
 struct Group {
     options: SiteOptions,
@@ -25,6 +26,8 @@ struct Group {
     /// Messages that arrive only when they are released.
     is_held: fn(&Message) -> bool,
     held: Vec<(u16, u16, Letter)>,
+    /// The outcomes for clients that have brought tokens.
+    followed: Vec<Result<(), TokenRefusal>>,
     sessions: u16,
     starts: u64,
 }
@@ -57,6 +60,7 @@ impl Group {
             is_lost: |_| false,
             is_held: |_| false,
             held: Vec::new(),
+            followed: Vec::new(),
             sessions: 0,
             starts: 0,
         };
@@ -109,6 +113,7 @@ impl Group {
         let (mut answers, mut pending) = (Vec::new(), vec![(site, effects)]);
         while let Some((from, effects)) = pending.pop() {
             self.logs[usize::from(from)].extend(effects.records);
+            self.followed.extend(effects.followed.into_iter().map(|(_, outcome)| outcome));
             if from == site {
                 answers.extend(effects.answers.into_iter().map(|(_, answer)| answer));
             }

@@ -1,0 +1,291 @@
+//! Clients that go on at another site with a token.
+
+use super::Group;
+use super::remote::{chain, group, is_there, look};
+use crate::Answer;
+use crate::pcsi::{Incarnation, Message, Pcsi, Record, RemoteAccess, SessionToken, SiteMap, TokenRefusal};
+use std::collections::BTreeSet;
+use txn::{Key, NodeId, PartitionId};
+
+impl Group {
+    fn token(&self, site: u16) -> SessionToken {
+        let token = self.site(site).token().expect("the site is open");
+        let sites = &self.options.sites;
+        assert_eq!(SessionToken::decode(&token.encode(), sites).as_ref(), Some(&token), "it reads back");
+        token
+    }
+
+    /// A client brings a token. Returns what it has heard of it by then.
+    fn follow(&mut self, site: u16, token: &SessionToken) -> Option<Result<(), TokenRefusal>> {
+        let (id, token) = (self.session(site), token.clone());
+        let answers = self.run(site, |site, effects| site.follow_token(id, token, effects));
+        assert_eq!(answers, []);
+        self.followed.pop()
+    }
+
+    /// What the client hears within the time that it may wait.
+    fn heard_in_time(&mut self) -> Option<Result<(), TokenRefusal>> {
+        self.tick(self.options.vote_ticks_max + 1);
+        self.followed.pop()
+    }
+
+    /// Whether a transaction that begins now sees a key.
+    fn sees(&mut self, site: u16, key: &Key) -> bool {
+        let id = self.session(site);
+        self.begin(site, id);
+        is_there(look(self, site, id, key))
+    }
+}
+
+fn lacks(sites: impl IntoIterator<Item = u16>) -> Option<Result<(), TokenRefusal>> {
+    Some(Err(TokenRefusal::Lacks(sites.into_iter().map(NodeId).collect())))
+}
+
+#[test]
+fn a_client_waits_until_the_site_has_what_its_token_counts() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 0);
+    let before = group.token(0);
+    group.lose(0, 1);
+    group.committed(0, &[&key]);
+    let token = group.token(0);
+    assert_eq!(group.follow(1, &before), Some(Ok(())), "nothing had happened");
+    assert_eq!(group.follow(1, &token), None);
+    group.tick(10);
+    assert_eq!(group.followed, []);
+    group.reconnect();
+    group.tick(2);
+    assert_eq!(group.followed.pop(), Some(Ok(())));
+    assert!(group.sees(1, &key));
+    // The site that has given it needs not wait, and a client that has gone is told nothing.
+    assert_eq!(group.follow(0, &token), Some(Ok(())));
+    group.lose(0, 1);
+    group.committed(0, &[&key]);
+    let (id, token) = (group.session(1), group.token(0));
+    group.run(1, |site, effects| site.follow_token(id, token, effects));
+    group.run(1, |site, _| site.forget(id));
+    group.reconnect();
+    group.tick(4);
+    assert_eq!(group.followed, []);
+}
+
+/// Site 0 has seen, in partition 0, what follows an update of partition 1, which it lacks. The token has both.
+#[test]
+fn a_token_counts_what_its_site_depends_on_elsewhere() {
+    let mut group = Group::new(3, &[&[0, 1], &[1, 2]]);
+    let (near, far) = (group.key(0, 1), group.key(1, 1));
+    group.lose(1, 2);
+    group.committed(1, &[&far]);
+    group.committed(1, &[&near]);
+    group.tick(2);
+    assert!(group.has(0, &near) && !group.has(2, &far));
+    let token = group.token(0);
+    assert_eq!(group.follow(2, &token), None);
+    assert_eq!(group.heard_in_time(), lacks([1]));
+    // A site without remote access follows in its updates what it cannot read.
+    assert_eq!(group.follow(1, &token), Some(Ok(())));
+    let token = group.token(2);
+    assert_eq!(group.follow(0, &token), Some(Ok(())));
+    let own = group.token(0);
+    assert!(own.clocks[&PartitionId(1)].covers(&token.clocks[&PartitionId(1)]));
+}
+
+/// Site 2 writes a key of partition 1, which site 0 lacks. Site 1 has the partition, and not the update.
+fn reads_behind_a_token(restarts: bool) -> (bool, Vec<Record>) {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    group.tick(2);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(2, &[&far]);
+    // Without the token, the client goes back.
+    let id = group.session(0);
+    group.begin(0, id);
+    assert!(!is_there(holder_answers(&mut group, id, &far)));
+    let token = group.token(2);
+    assert_eq!(group.follow(0, &token), Some(Ok(())), "the site has no replica that could lack it");
+    let followed: Vec<Record> =
+        group.logs[0].iter().filter(|record| matches!(record, Record::Followed { .. })).cloned().collect();
+    if restarts {
+        group.start(0);
+    }
+    let id = group.session(0);
+    group.begin(0, id);
+    let early = holder_answers(&mut group, id, &far);
+    assert_eq!(early, None, "site 1 is behind");
+    group.is_lost = |_| false;
+    let mut answers = Vec::new();
+    for _ in 0..20 {
+        answers.extend(group.run(0, Pcsi::tick));
+        [1, 2].into_iter().for_each(|site| drop(group.run(site, Pcsi::tick)));
+    }
+    (is_there(answers.pop()), followed)
+}
+
+/// What the transaction hears of the key from site 1, if it hears something.
+fn holder_answers(group: &mut Group, id: txn::RequestId, key: &Key) -> Option<Answer> {
+    group.lose(0, 2);
+    let mut answer = look(group, 0, id, key);
+    for _ in 0..6 {
+        answer = answer.or(group.run(0, Pcsi::tick).pop());
+    }
+    group.lost.clear();
+    answer
+}
+
+#[test]
+fn reads_at_other_sites_are_behind_the_token_also_after_a_restart() {
+    for restarts in [false, true] {
+        let (is_there, followed) = reads_behind_a_token(restarts);
+        assert!(is_there, "restarts: {restarts}");
+        assert_eq!(followed.len(), 1);
+    }
+}
+
+/// The token counts an update of site 0 that only site 0 has, which is fenced.
+#[test]
+fn a_token_of_an_incarnation_that_is_fenced_since_is_refused_at_once() {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    let key = group.key(0, 0);
+    let blank = group.token(0);
+    group.lose(0, 1);
+    group.lose(0, 2);
+    group.committed(0, &[&key]);
+    let token = group.token(0);
+    group.sites[0] = None;
+    // The fence comes while one client waits already.
+    assert_eq!(group.follow(1, &token), None);
+    group.fence(2, 0);
+    let refused = Some(Err(TokenRefusal::Fenced(NodeId(0))));
+    assert_eq!(group.followed.pop(), refused);
+    assert_eq!(group.follow(2, &token), refused);
+    assert_eq!(group.follow(2, &blank), Some(Ok(())), "it counts nothing of site 0");
+    // Tokens from behind the fence are taken, and the new incarnation takes those that count nothing of the
+    // old one.
+    let behind = group.token(1);
+    assert_eq!(behind.incarnation_of(NodeId(0)), Incarnation(1));
+    assert_eq!(group.follow(2, &behind), Some(Ok(())));
+    group.lost.clear();
+    group.lose_disk(0);
+    group.tick(60);
+    assert!(group.site(0).is_open());
+    assert_eq!(group.follow(0, &token), refused);
+    assert_eq!(group.follow(0, &behind), Some(Ok(())));
+    group.committed(0, &[&key]);
+    let token = group.token(0);
+    group.tick(4);
+    assert_eq!(group.follow(1, &token), Some(Ok(())));
+}
+
+/// Site 2 does not hear of a fence of site 0, and site 0 does not hear of it either.
+#[test]
+fn a_token_from_behind_a_fence_waits_for_the_fence_and_not_for_ever() {
+    let mut group = Group::new(4, &[&[0, 1, 2, 3]]);
+    let key = group.key(0, 1);
+    group.lose(0, 1);
+    group.lose(0, 2);
+    group.lose(0, 3);
+    group.is_lost = |message| matches!(message, Message::Fencing(super::Fencing::Decided { .. }));
+    group.fence(1, 0);
+    group.lose(1, 2);
+    group.lose(1, 3);
+    group.lose(2, 3);
+    group.committed(1, &[&key]);
+    let token = group.token(1);
+    let unheard = Some(Err(TokenRefusal::UnheardFences(BTreeSet::from([NodeId(0)]))));
+    let here = Some(Err(TokenRefusal::FencedHere));
+    assert_eq!(group.follow(0, &token), here, "the site has not heard of its fence");
+    assert_eq!(group.follow(2, &token), None);
+    let view = group.site(2).view(PartitionId(0)).cloned();
+    assert_eq!(group.heard_in_time(), unheard);
+    assert_eq!(group.site(2).view(PartitionId(0)).cloned(), view, "its clocks are as before");
+    assert_eq!(group.follow(2, &token), None);
+    group.is_lost = |_| false;
+    group.reconnect();
+    group.lose(0, 2);
+    assert_eq!(group.heard_in_time(), Some(Ok(())));
+}
+
+/// Site 0 loses power, and an update that a client of it has seen.
+#[test]
+fn a_token_with_numbers_that_its_site_does_not_have_is_refused_at_once_there() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 0);
+    let durable = group.logs[0].clone();
+    group.committed(0, &[&key]);
+    let token = group.token(0);
+    group.logs[0] = durable;
+    group.start(0);
+    assert_eq!(group.follow(0, &token), Some(Err(TokenRefusal::LostHere)));
+    assert_eq!(group.follow(1, &token), None);
+    assert_eq!(group.heard_in_time(), lacks([0]));
+    assert_eq!(group.site(1).waits_for(), None);
+    // The site gives the number out again: nobody else has followed the one that was lost.
+    group.committed(0, &[&key]);
+    group.tick(4);
+    assert!(group.has(1, &key));
+}
+
+#[test]
+fn a_site_takes_a_bounded_number_of_tokens_and_none_while_it_is_closed() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 0);
+    group.lose(0, 1);
+    group.committed(0, &[&key]);
+    let token = group.token(0);
+    for _ in 0..group.options.open_max {
+        assert_eq!(group.follow(1, &token), None);
+    }
+    let (id, more) = (group.session(1), token.clone());
+    let answers = group.run(1, |site, effects| site.follow_token(id, more, effects));
+    assert_eq!(answers, [Answer::Unavailable]);
+    group.restart(1);
+    assert_eq!(group.site(1).token(), None);
+    let answers = group.run(1, |site, effects| site.follow_token(id, token, effects));
+    assert_eq!(answers, [Answer::Unavailable]);
+}
+
+#[test]
+fn bytes_that_no_site_encodes_are_no_token() {
+    let mut group = group(3, &[&[0, 1], &[1, 2]], RemoteAccess::Grants);
+    let (near, far) = (group.key(0, 0), group.key(1, 2));
+    for _ in 0..3 {
+        group.committed(0, &[&near]);
+        group.committed(0, &[&far]);
+        group.tick(4);
+    }
+    let sites = group.options.sites.clone();
+    let token = group.token(1);
+    assert!(token.clocks.values().any(|clock| clock.lasts().any(|last| last.is_granted())));
+    let bytes = token.encode();
+    for end in 0..bytes.len() {
+        assert_eq!(SessionToken::decode(&bytes[..end], &sites), None, "cut at {end}");
+    }
+    for place in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut changed = bytes.clone();
+            changed[place] ^= 1 << bit;
+            if let Some(read) = SessionToken::decode(&changed, &sites) {
+                assert_eq!(read.encode(), changed, "byte {place}, bit {bit}");
+            }
+        }
+    }
+    let with = |change: &dyn Fn(&mut SessionToken)| {
+        let mut changed = token.clone();
+        change(&mut changed);
+        SessionToken::decode(&changed.encode(), &sites)
+    };
+    let count = |token: &mut SessionToken, of: u16, site: u16, sequence| {
+        let clock = token.clocks.entry(PartitionId(of)).or_default();
+        clock.count(crate::pcsi::CommitStamp { site: NodeId(site), sequence });
+    };
+    let base = Incarnation(1).base();
+    assert!(with(&|token| count(token, 0, 0, 9)).is_some(), "nobody can tell by the bytes");
+    assert_eq!(with(&|token| count(token, 0, 2, 1)), None, "site 2 lacks the partition");
+    assert_eq!(with(&|token| count(token, 0, 9, 1)), None, "there is no such site");
+    assert_eq!(with(&|token| count(token, 7, 0, 1)), None, "there is no such partition");
+    assert_eq!(with(&|token| count(token, 0, 0, base)), None, "the token knows of no fence");
+    assert_eq!(with(&|token| token.incarnations.extend([(NodeId(0), Incarnation(0))])), None);
+    assert_eq!(with(&|token| token.incarnations.extend([(NodeId(9), Incarnation(1))])), None);
+    let other = SiteMap::new(vec![vec![NodeId(0)]]).expect("a partition");
+    assert_eq!(SessionToken::decode(&bytes, &other), None, "a smaller system");
+}
