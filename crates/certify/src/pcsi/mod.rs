@@ -85,7 +85,9 @@
 //!
 //! **Writes that a lost disk does not take back** (note 10). A client is told of its commit when, for each
 //! partition that the transaction writes, [`SiteOptions::sites_to_write_min`] sites of that partition have
-//! recorded it (`witness.rs`). If that number is 1, the client's own site is enough.
+//! recorded it, in [`SiteOptions::regions_to_write_min`] regions (`witness.rs`). If both numbers are 1, the
+//! client's own site is enough. A client may also wait until certain sites have what it has written
+//! (`region.rs`).
 //!
 //! **Deletes.** A delete leaves a tombstone, because a writer that has not seen the delete must be refused.
 //! When all sites concerned have applied the delete, and no open transaction of the site needs what was
@@ -96,7 +98,8 @@
 //! **Bounds.** A site refuses to commit ([`Answer::Unavailable`]) if its resolvers don't answer in time, if
 //! [`SiteOptions::retained_max`] updates or more than [`SiteOptions::retained_bytes_max`] bytes of them wait
 //! for other sites, if as many outcomes wait for resolvers, or if, of the sites of a partition that the
-//! transaction writes, fewer than [`SiteOptions::sites_to_write_min`] are not fenced. An open transaction
+//! transaction writes, fewer than [`SiteOptions::sites_to_write_min`] are not fenced, or these are in too few
+//! regions. An open transaction
 //! that is older than [`SiteOptions::open_ticks_max`] ticks loses its snapshot.
 //!
 //! **Partitions of other sites.** Where the [`SiteMap`] has a [`RemoteAccess`], a transaction may use each
@@ -136,6 +139,7 @@ mod grant;
 mod join;
 mod message;
 mod propagation;
+mod region;
 mod remote;
 mod replica;
 mod requests;
@@ -151,6 +155,7 @@ pub use codec::describe;
 pub use fence::{Ballot, Candidate, Decision, FenceAnswer, FenceStatus, Incarnation};
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
+pub use region::{Demand, Written};
 pub use remote::{Fit, RemoteRead};
 pub use status::{PeerStatus, RemoteStatus};
 pub use token::{SessionToken, TokenRefusal};
@@ -160,6 +165,7 @@ use fence::Fences;
 use grant::Grants;
 use join::Phase;
 use propagation::{Incoming, Outgoing};
+use region::RegionWait;
 use remote::{Pending, RemoteReads};
 use replica::Replica;
 use requests::Requests;
@@ -197,6 +203,8 @@ pub struct SiteMap {
     resolvers: Vec<Vec<NodeId>>,
     /// Whether the last partition is that of what the store itself keeps.
     has_system: bool,
+    /// The region of each site, by its number. Sites that are not here are in one region.
+    regions: BTreeMap<NodeId, u16>,
     remote_access: RemoteAccess,
     /// Updates follow nothing that their transactions have seen.
     ignores_causality: bool,
@@ -210,6 +218,7 @@ impl SiteMap {
             resolvers: replicas.clone(),
             replicas,
             has_system: false,
+            regions: BTreeMap::new(),
             remote_access: RemoteAccess::Refused,
             ignores_causality: false,
         })
@@ -229,6 +238,16 @@ impl SiteMap {
     /// Whether transactions read and write partitions that their sites do not have.
     pub fn has_remote_access(&self) -> bool {
         self.remote_access != RemoteAccess::Refused
+    }
+
+    /// The same, with the number of each site's region.
+    pub fn in_regions(self, regions: BTreeMap<NodeId, u16>) -> SiteMap {
+        SiteMap { regions, ..self }
+    }
+
+    /// The number of regions in which some sites are.
+    pub(super) fn count_regions(&self, sites: &BTreeSet<NodeId>) -> usize {
+        sites.iter().map(|site| self.regions.get(site)).collect::<BTreeSet<_>>().len()
     }
 
     /// The same, where only these sites resolve conflicts in a partition; `None` unless they have it.
@@ -349,6 +368,9 @@ pub struct SiteOptions {
     /// sites with the update. This site is one of them. A partition with fewer sites takes no writes:
     /// [`Answer::Unavailable`].
     pub sites_to_write_min: usize,
+    /// Those sites are in this number of regions at least ([`SiteMap::in_regions`]). A partition whose sites
+    /// are in fewer regions takes no writes, either.
+    pub regions_to_write_min: usize,
     /// A client that has waited for these sites for this number of ticks is told that the outcome is unknown.
     pub sites_ticks_max: u64,
 }
@@ -437,6 +459,8 @@ pub struct Pcsi {
     witnesses: Witnesses,
     /// The clients that wait until this site has what their tokens count.
     followers: Vec<Follower>,
+    /// The clients that wait until other sites have what they have written.
+    region_waits: Vec<RegionWait>,
     outgoing: Outgoing,
     incoming: BTreeMap<NodeId, Incoming>,
     /// Deletes that all sites concerned have applied.
@@ -481,6 +505,7 @@ impl Pcsi {
             requests: Requests::default(),
             witnesses: Witnesses::default(),
             followers: Vec::new(),
+            region_waits: Vec::new(),
             outgoing: Outgoing::new(&options, 0, &BTreeSet::new()),
             incoming: BTreeMap::new(),
             tombstones: BTreeSet::new(),
@@ -526,7 +551,7 @@ impl Pcsi {
             Record::Nulled { update } => self.keep_null(update),
             Record::Committed { id, name, resolvers, update } => {
                 if !is_active(Mutant::ForgetRequests) {
-                    self.requests.committed(*id, update.number, self.options.session_horizon);
+                    self.requests.committed(*id, update, self.options.session_horizon);
                 }
                 if !is_active(Mutant::ForgetUnwitnessed) {
                     self.witnesses.committed(update, &self.fences.excluded, &self.options);
@@ -681,6 +706,7 @@ impl Pcsi {
     pub fn forget(&mut self, id: RequestId) {
         self.open.remove(&id);
         self.followers.retain(|follower| follower.id != id);
+        self.region_waits.retain(|wait| wait.id != id);
     }
 
     /// Another site's message, which may come late or twice.
@@ -717,6 +743,7 @@ impl Pcsi {
         }
         self.handle_own(effects);
         self.tell_followers(effects);
+        self.end_region_waits(effects);
     }
 
     /// Time passes.
@@ -735,6 +762,7 @@ impl Pcsi {
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
         self.give_up_witnesses(effects);
         self.tell_followers(effects);
+        self.end_region_waits(effects);
         if ticks.is_multiple_of(self.options.propagation_ticks) {
             self.tick_fences(effects);
             self.tick_join(effects);
@@ -1012,8 +1040,8 @@ impl Pcsi {
         let is_causal = !self.options.sites.ignores_causality && !is_active(Mutant::DropDependencies);
         let depends = if is_causal { open.follows() } else { BTreeMap::new() };
         let number = self.outgoing.last_number() + 1;
-        self.requests.committed(id, number, self.options.session_horizon);
         let update = Arc::new(Update { name, number, stamps, depends, writes });
+        self.requests.committed(id, &update, self.options.session_horizon);
         self.witnesses.committed(&update, &self.fences.excluded, &self.options);
         self.apply(&update);
         self.follow_own(&update);

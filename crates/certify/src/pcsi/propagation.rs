@@ -34,13 +34,23 @@ struct Peer {
     progress_tick: u64,
     /// If it acknowledges nothing new for so long, it is sent again what it lacks. 0: not set yet.
     wait_ticks: u64,
+    /// It has acknowledged something since it was admitted as a new incarnation.
+    has_state: bool,
     /// The link is new: the other site may have restarted, and wait to hear this one.
     is_new_link: bool,
 }
 
 impl Peer {
     fn new(acknowledged: u64) -> Peer {
-        Peer { acknowledged, sent: acknowledged, progress_tick: 0, wait_ticks: 0, is_new_link: false }
+        let (progress_tick, wait_ticks) = (0, 0);
+        Peer {
+            acknowledged,
+            sent: acknowledged,
+            progress_tick,
+            wait_ticks,
+            has_state: true,
+            is_new_link: false,
+        }
     }
 
     /// Updates that were sent and not acknowledged are sent again at once.
@@ -102,7 +112,7 @@ impl Outgoing {
         if options.sites.peers_of(options.me).contains(&peer) {
             let first = self.retained.first_key_value();
             let through = first.map_or(self.last_number, |(&number, _)| number - 1);
-            self.peers.insert(peer, Peer::new(through));
+            self.peers.insert(peer, Peer { has_state: false, ..Peer::new(through) });
         }
     }
 
@@ -127,6 +137,11 @@ impl Outgoing {
     /// About how many bytes the updates have that are kept for others.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether a site has recorded all that concerns it, up to this number.
+    pub fn is_at(&self, peer: NodeId, number: u64) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.has_state && peer.acknowledged >= number)
     }
 
     /// How many updates a site has not acknowledged, and when the oldest of them was committed. A long queue
@@ -201,6 +216,7 @@ impl Outgoing {
     /// A site has all that concerns it, up to this number. Returns what all sites have by that.
     pub fn acknowledge(&mut self, peer: NodeId, through: u64, now: u64, sites: &SiteMap) -> Vec<Arc<Update>> {
         let Some(known) = self.peers.get_mut(&peer) else { return Vec::new() };
+        known.has_state = true;
         let before = known.acknowledged;
         let through = through.min(self.last_number);
         if through <= before {

@@ -12,24 +12,35 @@
 //! and its client hears [`Answer::Unknown`], too. So each session's commit has a higher number than its
 //! opening, and the site forgets the session only where it answers [`Answer::Unknown`].
 
+use super::Update;
+use super::region::Written;
 use crate::Answer;
 use crate::sessions::opening_of;
 use std::collections::BTreeMap;
 use txn::mutant::{Mutant, is_active};
-use txn::{RequestId, SessionId};
+use txn::{PartitionId, RequestId, SessionId};
+
+/// The last commit of a session.
+#[derive(Debug)]
+struct Newest {
+    id: RequestId,
+    number: u64,
+    partitions: Box<[PartitionId]>,
+}
 
 /// Each number of `by_number` has its session's entry in `newest`, and the other way round.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    newest: BTreeMap<SessionId, (RequestId, u64)>,
+    newest: BTreeMap<SessionId, Newest>,
     by_number: BTreeMap<u64, SessionId>,
 }
 
 impl Requests {
-    /// A request has committed, with this number of its site.
-    pub fn committed(&mut self, id: RequestId, number: u64, horizon: u64) {
-        if let Some((_, earlier)) = self.newest.insert(id.session, (id, number)) {
-            self.by_number.remove(&earlier);
+    /// A request has committed with this update of its site.
+    pub fn committed(&mut self, id: RequestId, update: &Update, horizon: u64) {
+        let (number, partitions) = (update.number, update.stamps.keys().copied().collect());
+        if let Some(earlier) = self.newest.insert(id.session, Newest { id, number, partitions }) {
+            self.by_number.remove(&earlier.number);
         }
         self.by_number.insert(number, id.session);
         let horizon = if is_active(Mutant::ForgetRequestsEarly) { 0 } else { horizon };
@@ -43,10 +54,10 @@ impl Requests {
 
     /// The answer for a transaction that has committed, or may have.
     pub fn answer(&self, id: RequestId, last_number: u64, horizon: u64) -> Option<Answer> {
-        match self.newest.get(&id.session) {
-            Some((newest, _)) if newest == &id => Some(Answer::Committed),
-            Some((newest, _)) if newest.sequence == id.sequence => Some(Answer::CommittedBefore),
-            Some((newest, _)) => (newest.sequence > id.sequence).then_some(Answer::Unknown),
+        match self.newest.get(&id.session).map(|newest| newest.id) {
+            Some(newest) if newest == id => Some(Answer::Committed),
+            Some(newest) if newest.sequence == id.sequence => Some(Answer::CommittedBefore),
+            Some(newest) => (newest.sequence > id.sequence).then_some(Answer::Unknown),
             None => {
                 let opened = opening_of(id.session).0;
                 (opened > last_number || opened + horizon < last_number).then_some(Answer::Unknown)
@@ -56,7 +67,13 @@ impl Requests {
 
     /// The number of the last commit of a request's session.
     pub fn number_of(&self, id: RequestId) -> Option<u64> {
-        self.newest.get(&id.session).map(|&(_, number)| number)
+        self.newest.get(&id.session).map(|newest| newest.number)
+    }
+
+    /// The writes of a request, if it is its session's last commit.
+    pub fn written(&self, id: RequestId) -> Option<Written> {
+        let newest = self.newest.get(&id.session).filter(|newest| newest.id == id)?;
+        Some(Written { number: newest.number, partitions: newest.partitions.iter().copied().collect() })
     }
 
     /// The number of sessions.

@@ -3,10 +3,11 @@
 //! A site counts as a *witness* of an update when it has acknowledged the update: by then the update is in
 //! the site's log. The origin is a witness, too. A client is told [`Answer::Committed`] once each partition
 //! that the transaction writes has as many witnesses among its own sites as
-//! [`super::SiteOptions::sites_to_write_min`] says. A site that lacks a partition keeps no writes of it, so a
-//! witness of one partition does not count for another one. If that number is 2, the writes survive the loss
-//! of one disk, and a fence. A client that has waited for [`super::SiteOptions::sites_ticks_max`] ticks is
-//! told [`Answer::Unknown`], because the transaction has committed and may yet be lost. It may ask again.
+//! [`super::SiteOptions::sites_to_write_min`] says, and in as many regions as
+//! [`super::SiteOptions::regions_to_write_min`] says. A site that lacks a partition keeps no writes of it, so
+//! a witness of one partition does not count for another one. With two such sites, the writes survive the
+//! loss of one disk, and a fence. A client that has waited for [`super::SiteOptions::sites_ticks_max`] ticks
+//! is told [`Answer::Unknown`], because the transaction has committed and may yet be lost. It may ask again.
 //!
 //! The promise covers the writes of the transaction itself. The transaction may follow another one that only
 //! its origin has, and of which no client has been told; the lost disk of that origin takes the earlier one
@@ -64,7 +65,7 @@ impl Witnesses {
     /// The site has committed an update. An earlier update may leave: the site has forgotten the update's
     /// session by now, and so tells nobody any more that it has committed.
     pub fn committed(&mut self, update: &Update, excluded: &BTreeSet<NodeId>, options: &SiteOptions) {
-        if options.sites_to_write_min <= 1 {
+        if options.sites_to_write_min.max(options.regions_to_write_min) <= 1 {
             return;
         }
         let is_told_no_more = |number: u64| number.saturating_add(options.session_horizon) < update.number;
@@ -133,7 +134,7 @@ impl Witnesses {
     }
 }
 
-/// Whether each of these partitions has, among its sites, enough sites of this kind.
+/// Whether each of these partitions has, among its sites, enough sites of this kind in enough regions.
 fn has_enough(
     partitions: &BTreeSet<PartitionId>,
     options: &SiteOptions,
@@ -144,8 +145,12 @@ fn has_enough(
         let all: BTreeSet<NodeId> = partitions.iter().flat_map(of).filter(|&site| is_one(site)).collect();
         return all.len() >= options.sites_to_write_min;
     }
-    let count = |partition| of(partition).filter(|&site| is_one(site)).collect::<BTreeSet<_>>().len();
-    partitions.iter().all(|partition| count(partition) >= options.sites_to_write_min)
+    let is_enough = |partition| {
+        let those: BTreeSet<NodeId> = of(partition).filter(|&site| is_one(site)).collect();
+        those.len() >= options.sites_to_write_min
+            && options.sites.count_regions(&those) >= options.regions_to_write_min
+    };
+    partitions.iter().all(is_enough)
 }
 
 impl Pcsi {

@@ -48,6 +48,7 @@ fn options(me: u16, fsync: FsyncPolicy, nonce: u64) -> GeoOptions {
         silent_ticks_max: 8,
         session_horizon: 1_000,
         sites_to_write_min: 1,
+        regions_to_write_min: 1,
         sites_ticks_max: 50,
     };
     let names = (1..=SITES).map(|site| (NodeId(site), format!("s{site}"))).collect();

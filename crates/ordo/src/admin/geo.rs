@@ -90,10 +90,14 @@ fn text(status: &GeoClusterStatus, problems: &[Problem]) -> String {
         Verdict::Degraded => "DEGRADED: clients are served, with problems".to_owned(),
         Verdict::Unavailable => "UNAVAILABLE: clients wait at some sites".to_owned(),
     };
+    let regions = match status.regions_to_write_min {
+        0 | 1 => String::new(),
+        regions => format!(", in {regions} regions"),
+    };
     let mut text = format!(
         "{headline}\nSites of {}: {} transactions committed, {:.0} a second; without effect {} attempts at \
          keys, {} of old snapshots; {} requests given up; a write counts when {} of a partition's sites have \
-         it\n",
+         it{regions}\n",
         status.cluster,
         all.committed,
         all.committed_per_s,

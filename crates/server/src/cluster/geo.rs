@@ -25,6 +25,9 @@ pub struct GeoClusterStatus {
     pub me: u16,
     /// A client is told of a write when so many sites have it.
     pub sites_to_write_min: u64,
+    /// These sites are in this number of regions.
+    #[serde(default)]
+    pub regions_to_write_min: u64,
     /// So many updates a site keeps for others.
     pub retained_updates_max: u64,
     /// The sites.
@@ -281,6 +284,7 @@ mod tests {
             cluster: "shop".to_owned(),
             me,
             sites_to_write_min: 1,
+            regions_to_write_min: 1,
             retained_updates_max: 100,
             sites: vec![site(1), site(2)],
         }

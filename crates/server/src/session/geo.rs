@@ -12,6 +12,7 @@ pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
     let Told::Geo(told) = status.told() else { return };
     field(out, "sites", told.sites.len());
     field(out, "sites_to_write_min", told.sites_to_write_min);
+    field(out, "regions_to_write_min", told.regions_to_write_min);
     let own = told.sites.iter().find_map(|site| site.report.as_ref());
     if let Some(report) = own {
         field(out, "incarnation", report.incarnation.map_or(-1, i64::from));

@@ -194,6 +194,7 @@ impl Plan {
                 true => draw.pick(&[1, 2, 2, 3]),
                 false => draw.pick(&[1, 2, 2, 3]).min(copies_min),
             },
+            regions_to_write_min: 1,
             sites_ticks_max: 300,
         };
         // In some seeds, bounds are so low that sites reach them.

@@ -12,6 +12,7 @@ use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
 
 mod drawn;
 mod lost_grants;
+mod regions;
 mod remote;
 mod tokens;
 
@@ -49,6 +50,7 @@ impl Group {
             silent_ticks_max: 8,
             session_horizon: 4,
             sites_to_write_min: 1,
+            regions_to_write_min: 1,
             sites_ticks_max: 50,
         };
         let (sites, logs) = ((0..sites).map(|_| None).collect(), vec![vec![Record::Founded]; sites]);

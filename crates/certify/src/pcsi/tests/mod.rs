@@ -30,6 +30,7 @@ fn counted_behind_a_waiting_update() -> u64 {
         silent_ticks_max: 10,
         session_horizon: 10,
         sites_to_write_min: 1,
+        regions_to_write_min: 1,
         sites_ticks_max: 10,
     };
     let update = |number, depends: &[CommitStamp]| {

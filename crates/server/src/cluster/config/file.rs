@@ -31,6 +31,7 @@ pub(super) struct File {
     pub validator: Vec<Spanned<ValidatorTable>>,
     pub replicas: Option<Spanned<i64>>,
     pub sites_to_write_min: Option<Spanned<i64>>,
+    pub regions_to_write_min: Option<Spanned<i64>>,
     pub propagation_ms: Option<Spanned<i64>>,
     pub retained_updates_max: Option<Spanned<i64>>,
     #[serde(default)]

@@ -85,6 +85,8 @@ pub struct Sites {
     pub resolvers: Vec<Vec<NodeId>>,
     /// A client is told of a write when so many sites of its partition have it.
     pub sites_to_write_min: usize,
+    /// These sites are in this number of regions.
+    pub regions_to_write_min: usize,
     /// How often a site tells the others what it has committed.
     pub propagation_ms: u64,
     /// So many updates a site keeps for others that do not take them.
@@ -159,6 +161,7 @@ fn not_of_sites(source: &Source<'_>, file: &File) -> Result<(), ClusterConfigErr
     for (key, value) in [
         ("replicas", &file.replicas),
         ("sites_to_write_min", &file.sites_to_write_min),
+        ("regions_to_write_min", &file.regions_to_write_min),
         ("propagation_ms", &file.propagation_ms),
         ("retained_updates_max", &file.retained_updates_max),
     ] {
@@ -246,16 +249,42 @@ fn sites(source: &Source<'_>, file: &File, partitions: u16) -> Result<Sites, Clu
             return Err(source.wrong(file.sites_to_write_min.as_ref(), problem));
         }
     }
+    let regions_min = regions_to_write_min(source, file, &having)?;
     let retained = &file.retained_updates_max;
     Ok(Sites {
         partitions: having,
         resolvers,
         sites_to_write_min: minimum,
+        regions_to_write_min: regions_min,
         propagation_ms: source.number("propagation_ms", &file.propagation_ms, 50, 10, 10_000)?,
         retained_updates_max: source.number("retained_updates_max", retained, 1 << 18, 100, 1 << 24)?
             as usize,
         held_open: HeldOpen::checked(source, file)?,
     })
+}
+
+/// In how many regions a write must be; no partition may have its sites in fewer.
+fn regions_to_write_min(
+    source: &Source<'_>,
+    file: &File,
+    having: &[Vec<NodeId>],
+) -> Result<usize, ClusterConfigError> {
+    let key = &file.regions_to_write_min;
+    let minimum = source.number("regions_to_write_min", key, 1, 1, 64)? as usize;
+    let region = |site: &NodeId| {
+        file.site.get(usize::from(site.0) - 1).map(|table| table.get_ref().region.get_ref().as_str())
+    };
+    for (partition, sites) in having.iter().enumerate() {
+        let regions = sites.iter().map(region).collect::<BTreeSet<_>>().len();
+        if regions < minimum {
+            let problem = format!(
+                "regions_to_write_min is {minimum}, and partition {partition} has sites in {regions} \
+                 regions: it could take no writes"
+            );
+            return Err(source.wrong(key.as_ref(), problem));
+        }
+    }
+    Ok(minimum)
 }
 
 /// A partition has so many sites, unless the description says otherwise.
@@ -697,6 +726,7 @@ mod tests {
             ("partitions = 1", "leave this site without any"),
             ("partitions = 4\nreplicas = 7", "from 1 to 6"),
             ("partitions = 4\nreplicas = 2\nsites_to_write_min = 3", "partition 0 has 2 sites"),
+            ("partitions = 4\nregions_to_write_min = 3", "partition 0 has sites in 2 regions"),
         ] {
             let error = parse(&text(keys)).expect_err("it is wrong");
             assert!(error.contains(problem), "{keys}: {error}");
@@ -713,6 +743,7 @@ mod tests {
             ("'pcsi'", "'pcsi'\ncontrol = 'locks'", "only the validators of a hierarchy"),
             ("'pcsi'", "'pcsi'\npropagation_ms = 1", "from 10 to 10000"),
             ("'pcsi'", "'pcsi'\nsites_to_write_min = 3", "partition 0 has 2 sites"),
+            ("'pcsi'", "'pcsi'\nregions_to_write_min = 3", "partition 0 has sites in 2 regions"),
             ("partitions = [1]", "partitions = [2]", "partitions: 2 is none: they go from 0 to 1"),
             ("partitions = [1]", "partitions = [1, 1]", "partitions: 1 is there twice"),
             ("partitions = [1]", "partitions = []", "site 'b' has no partition"),

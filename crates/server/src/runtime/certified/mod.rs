@@ -919,6 +919,9 @@ impl Beginning<'_> {
             map?.resolved_by(of, resolvers.clone())
         });
         let map = map.ok_or_else(|| StartError::Ended("a partition has no site or no resolver".into()))?;
+        let zones: BTreeSet<&str> = nodes.values().map(|node| node.zone.as_str()).collect();
+        let numbers: BTreeMap<&str, u16> = zones.into_iter().zip(0..).collect();
+        let map = map.in_regions(nodes.iter().map(|(&site, node)| (site, numbers[&*node.zone])).collect());
         // Where each site has all partitions, nobody needs another site's.
         let map = match sites.partitions.iter().all(|having| having.len() == nodes.len()) {
             true => map,
@@ -942,6 +945,7 @@ impl Beginning<'_> {
             silent_ticks_max: ticks(SILENT_MS).max(4 * propagation_ticks),
             session_horizon: SESSION_HORIZON,
             sites_to_write_min: sites.sites_to_write_min,
+            regions_to_write_min: sites.regions_to_write_min,
             sites_ticks_max: ticks(patience.request_ms / 2),
         };
         let names = nodes.iter().map(|(&id, node)| (id, node.name.clone())).collect();

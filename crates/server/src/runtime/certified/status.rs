@@ -225,6 +225,7 @@ impl CertifiedStatus {
             cluster: cluster.clone(),
             me: me.0,
             sites_to_write_min: sites.sites_to_write_min as u64,
+            regions_to_write_min: sites.regions_to_write_min as u64,
             retained_updates_max: sites.retained_updates_max as u64,
             sites: nodes.iter().map(entry).collect(),
         }

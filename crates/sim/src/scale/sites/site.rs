@@ -150,6 +150,7 @@ impl Site {
             silent_ticks_max: 40 * propagation_ticks,
             session_horizon: u64::MAX >> 1,
             sites_to_write_min: 1,
+            regions_to_write_min: 1,
             sites_ticks_max: 20 * propagation_ticks,
         };
         let mut effects = SiteEffects::default();
