@@ -10,7 +10,8 @@
 //! [`FsyncPolicy`]: another site must not hear of a number that this one gives out again after a loss of
 //! power. An answer to a client waits as the policy says. What a transaction reads may not be durable yet, so
 //! its end waits, too; a transaction that its client holds open is shown what it reads, and so waits at its
-//! beginning instead.
+//! beginning instead. A session's token leaves when all that it counts is durable, as a letter does: its
+//! client takes it to another site.
 //!
 //! # The first start
 //!
@@ -36,13 +37,15 @@
 
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use crate::FsyncPolicy;
 use crate::host::{HostEvent, Machine};
 use crate::site::{SiteCounts, SiteEffects};
 use bytes::Bytes;
 use certify::pcsi::{
-    self, FenceAnswer, FenceStatus, Incarnation, Letter, Message, Pcsi, PeerStatus, Record, RemoteStatus,
+    self, Demand, FenceAnswer, FenceStatus, Incarnation, Letter, Message, Pcsi, PeerStatus, Record,
+    RemoteStatus, Written,
 };
 use certify::{Answer, KeyCounts, Look, ReadSet, WriteSet, record_bytes};
 use log::{EntryKind, GroupImages, Kept};
@@ -189,6 +192,8 @@ pub struct GeoSite {
     /// The bytes of updates in them.
     letters_bytes: usize,
     answers: VecDeque<(u64, RequestId, Answer)>,
+    /// Answers that wait until the records are durable under every policy.
+    durable_answers: VecDeque<(u64, RequestId, Answer)>,
     /// Letters in parts that this process has sent.
     letters_in_parts: u64,
     parts: BTreeMap<NodeId, Parts>,
@@ -228,6 +233,7 @@ impl GeoSite {
             letters: VecDeque::new(),
             letters_bytes: 0,
             answers: VecDeque::new(),
+            durable_answers: VecDeque::new(),
             letters_in_parts: 0,
             parts: BTreeMap::new(),
             silence: None,
@@ -450,6 +456,28 @@ impl GeoSite {
         }
     }
 
+    /// A client waits until other sites have what it has written; 0 stands for the longest wait. The answers
+    /// are those of [`Pcsi::wait_for_sites`].
+    pub fn wait_for_sites(
+        &mut self,
+        id: RequestId,
+        wanted: (Written, Demand),
+        timeout_ms: u64,
+        effects: &mut SiteEffects,
+    ) {
+        let ticks = match timeout_ms {
+            0 => u64::MAX,
+            timeout_ms => timeout_ms.div_ceil(self.options.tick_ms.max(1)),
+        };
+        self.client(id, effects, |protocol, effects| protocol.wait_for_sites(id, wanted, ticks, effects));
+        self.round(effects);
+    }
+
+    /// The writes of a client's transaction, if it has committed.
+    pub fn written(&self, id: RequestId) -> Option<Written> {
+        self.protocol().and_then(|protocol| protocol.written(id))
+    }
+
     /// An operator fences another site, which is away.
     ///
     /// # Errors
@@ -537,7 +565,7 @@ impl GeoSite {
     /// Takes over what the protocol wants.
     fn take(&mut self, effects: pcsi::SiteEffects) {
         effects.records.into_iter().for_each(|record| self.keep(&LogEntry::Record(record)));
-        let behind = self.begun + u64::from(!self.pending.is_empty());
+        let behind = self.last_record();
         // A letter may be lost, and a disk that hangs must not fill the memory.
         for (to, letter) in effects.messages {
             let bytes = letter.message.update_bytes();
@@ -555,6 +583,15 @@ impl GeoSite {
             }
         }
         self.answers.extend(effects.answers.into_iter().map(|(id, answer)| (behind, id, answer)));
+        for (id, outcome) in effects.followed {
+            let answer = outcome.map_or_else(|refusal| self.token_refused(&refusal), |()| Answer::Committed);
+            self.answers.push_back((behind, id, answer));
+        }
+    }
+
+    /// The record of the journal that has, or will have, all that the site has recorded so far.
+    fn last_record(&self) -> u64 {
+        self.begun + u64::from(!self.pending.is_empty())
     }
 
     fn keep(&mut self, entry: &LogEntry) {
@@ -570,7 +607,7 @@ impl GeoSite {
         }
         let is_fenced = self.protocol().is_some_and(Pcsi::is_fenced);
         if is_fenced && self.fence_record.is_none() {
-            (self.letters, self.letters_bytes, self.answers) = (VecDeque::new(), 0, VecDeque::new());
+            self.say_nothing_more();
             self.keep(&LogEntry::Fenced);
         }
         self.record(effects);
@@ -588,11 +625,16 @@ impl GeoSite {
             effects.answers.push((id, answer));
         }
         let synced = self.synced;
+        while let Some((_, id, answer)) = self.durable_answers.pop_front_if(|(behind, ..)| *behind <= synced)
+        {
+            effects.answers.push((id, answer));
+        }
         while let Some((_, to, letter)) = self.letters.pop_front_if(|(behind, ..)| *behind <= synced) {
             self.letters_bytes -= letter.message.update_bytes();
             self.send(to, &letter, effects);
         }
         let somebody_waits = !self.letters.is_empty()
+            || !self.durable_answers.is_empty()
             || self.protocol().is_none()
             || is_fenced
             || !self.answers.is_empty() && self.options.fsync == FsyncPolicy::Always;
@@ -707,7 +749,14 @@ impl GeoSite {
                 let others = heard.iter().map(|(&site, hello)| (site, hello.directory));
                 others.chain([(me, self.directory)]).collect()
             }
-            _ if with_log().next().is_some() => return self.run([]),
+            _ if with_log().next().is_some() => {
+                // It joins the system, whose tokens it will take.
+                if let Some(founders) = first.cloned() {
+                    self.keep(&LogEntry::Founders(founders.clone()));
+                    self.founders = founders;
+                }
+                return self.run([]);
+            }
             _ => return,
         };
         self.founders = founders.clone();
@@ -756,9 +805,15 @@ impl GeoSite {
         }
     }
 
+    /// Nothing that waits for the disk is said any more.
+    fn say_nothing_more(&mut self) {
+        (self.letters, self.letters_bytes) = (VecDeque::new(), 0);
+        (self.answers, self.durable_answers) = (VecDeque::new(), VecDeque::new());
+    }
+
     fn end(&mut self, text: String, effects: &mut SiteEffects) {
         self.silence = Some(Silence::Ended);
-        (self.letters, self.answers) = (VecDeque::new(), VecDeque::new());
+        self.say_nothing_more();
         effects.host = crate::host::HostEffects::default();
         effects.ended = Some(text);
     }

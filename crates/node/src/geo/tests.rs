@@ -356,6 +356,104 @@ fn letters_wait_for_the_disk_under_every_policy_and_answers_as_the_policy_says()
     }
 }
 
+impl Rig {
+    fn token(&mut self, site: u16, id: RequestId) -> Vec<u8> {
+        let host = self.host(site);
+        let token = host.site.give_token(id, &mut host.effects).expect("the site is open");
+        self.perform(site);
+        token
+    }
+
+    /// A client brings a token. Returns what it hears by then.
+    fn follow(&mut self, site: u16, id: RequestId, token: &[u8]) -> Option<Answer> {
+        let host = self.host(site);
+        host.site.follow_token(id, token, &mut host.effects);
+        self.perform(site);
+        self.answer(site, id)
+    }
+}
+
+fn request(number: u64) -> RequestId {
+    RequestId { session: SessionId(number), sequence: 1, attempt: 0 }
+}
+
+fn refused_with(answer: Option<Answer>, text: &str) {
+    let is_it = matches!(&answer, Some(Answer::Refused(why)) if why.contains(text));
+    assert!(is_it, "{text}: {answer:?}");
+}
+
+#[test]
+fn a_token_leaves_when_it_is_durable_under_every_policy_and_other_sites_wait_for_what_it_counts() {
+    for fsync in [FsyncPolicy::Always, FsyncPolicy::Everysec, FsyncPolicy::No] {
+        let mut rig = Rig::founded(fsync);
+        rig.tick(20);
+        let key = rig.key(1);
+        rig.syncs = false;
+        rig.write(1, 1, &key, b"1");
+        let token = rig.token(1, request(900));
+        assert_eq!(rig.answer(1, request(900)), None, "{fsync:?}: a loss of power could take it back");
+        assert_eq!(rig.follow(2, request(901), &token), None);
+        rig.syncs = true;
+        rig.perform(1);
+        rig.perform(2);
+        assert_eq!(rig.answer(1, request(900)), Some(Answer::Committed), "{fsync:?}");
+        rig.tick(3);
+        assert_eq!(rig.answer(2, request(901)), Some(Answer::Committed), "{fsync:?}");
+        assert_eq!(rig.bytes_at(2, &key), 1);
+    }
+}
+
+#[test]
+fn a_site_takes_only_tokens_of_its_own_system_also_when_it_has_lost_its_disk() {
+    let mut rig = Rig::founded(FsyncPolicy::Always);
+    let key = rig.key(1);
+    rig.write(1, 1, &key, b"1");
+    rig.tick(10);
+    let token = rig.token(1, request(900));
+    let mut later = Rig::new(FsyncPolicy::Always);
+    later.nonce = 170;
+    (1..=SITES).for_each(|site| later.start(site));
+    later.tick(40);
+    refused_with(later.follow(2, request(901), &token), "another cluster");
+    for (bytes, text) in [(&token[..token.len() - 1], "means nothing"), (&[], "means nothing")] {
+        refused_with(rig.follow(2, request(902), bytes), text);
+    }
+    rig.kill(2);
+    rig.logs[1].clear();
+    rig.start(2);
+    rig.tick(400);
+    assert!(rig.site(2).is_open());
+    let token = rig.token(1, request(903));
+    for _ in 0..2 {
+        assert_eq!(rig.follow(2, request(904), &token), Some(Answer::Committed));
+        // Its log has the founders, too.
+        rig.kill(2);
+        rig.start(2);
+        rig.tick(40);
+    }
+    let own = rig.token(2, request(905));
+    assert_eq!(rig.follow(3, request(906), &own), Some(Answer::Committed));
+}
+
+#[test]
+fn a_client_is_told_which_sites_keep_its_token_waiting() {
+    let mut rig = Rig::founded(FsyncPolicy::Always);
+    let key = rig.key(1);
+    rig.tick(20);
+    rig.kill(2);
+    rig.write(1, 1, &key, b"1");
+    let token = rig.token(1, request(900));
+    rig.kill(1);
+    rig.start(2);
+    rig.tick(20);
+    assert_eq!(rig.follow(2, request(901), &token), None);
+    rig.tick(60);
+    refused_with(rig.answer(2, request(901)), "counts of s1: nothing was changed");
+    assert!(rig.fence(3, 1, false).is_ok());
+    rig.tick(20);
+    refused_with(rig.follow(3, request(902), &token), "'s1' was fenced after the token was given");
+}
+
 #[test]
 fn a_transaction_that_is_held_open_begins_when_what_it_sees_is_durable() {
     let mut rig = Rig::founded(FsyncPolicy::Always);
