@@ -1,6 +1,7 @@
 //! What is not served where transactions are certified: by a tree of validators, or by sites that commit
 //! alone.
 
+use crate::commands::sites;
 use crate::table::{Command, ConnectionCommand, Flags, Run};
 use txn::Reply;
 
@@ -44,6 +45,11 @@ pub fn refusal(command: &Command) -> Option<&'static str> {
 /// Why a command is refused where sites commit alone, although a tree of validators serves it.
 pub fn refusal_of_sites(command: &Command) -> Option<&'static str> {
     (command.name == "ordo.idempotent").then_some(IDEMPOTENT)
+}
+
+/// Why a command is refused where a tree of validators certifies, although sites serve it.
+pub fn refusal_of_validators(command: &Command) -> Option<&'static str> {
+    sites::NAMES.contains(&command.name).then_some(sites::NO_SITES)
 }
 
 /// Why no command waits for a key there.

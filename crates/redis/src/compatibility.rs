@@ -144,7 +144,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "wait",
         "at once: what was answered is in the logs of a majority, so one replica of three is certain (0 on \
-         a node by itself)",
+         a node by itself, and where sites commit alone: there use ORDO.WAIT)",
     ),
     (
         "waitaof",
@@ -229,7 +229,8 @@ pub fn page(expected_failures: &str) -> String {
          were told, and inside a transaction older or newer than the snapshot. It counts expired keys until they are removed. Keyspace events \
          are not sent. With `protocol = \"pcsi\"` transactions read snapshots, and only writes conflict: \
          [geo.md](geo.md#what-snapshots-allow-write-skew). `ORDO.IDEMPOTENT` is \
-         refused there: nobody removes the records of ids.\n\n\
+         refused there: nobody removes the records of ids. `ORDO.SESSION` and `ORDO.WAIT` are served only \
+         there ([geo.md](geo.md#what-is-promised)).\n\n\
          | command | why it is refused, and what instead |\n|---|---|\n",
     );
     for (why, names) in refused_where_certified(&commands_by_name()) {

@@ -23,6 +23,7 @@ pub mod config;
 pub mod disk;
 pub mod error_counts;
 pub mod evict;
+mod hexadecimal;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod hub;

@@ -28,6 +28,7 @@ pub mod options;
 pub mod pure;
 pub mod set_algebra;
 pub mod sets;
+pub mod sites;
 pub mod sort;
 pub mod sorted_sets;
 pub mod streams;

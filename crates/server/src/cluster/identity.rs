@@ -4,8 +4,8 @@
 //! the founders' `[[node]]`s may leave the description later, and a node that joined starts again without
 //! asking anybody.
 
-use crate::private;
 use crate::replace::replace_file;
+use crate::{hexadecimal, private};
 use order::{PartitionMap, Skips};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -93,19 +93,11 @@ impl Maps {
 fn to_hexadecimal(map: &PartitionMap) -> String {
     let mut bytes = Vec::new();
     map.encode(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal::encode(&bytes)
 }
 
 fn from_hexadecimal(text: &str) -> Option<PartitionMap> {
-    let digit = |byte: &u8| (*byte as char).to_digit(16);
-    let bytes: Vec<u8> = text
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| match pair {
-            [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
-            _ => None,
-        })
-        .collect::<Option<_>>()?;
+    let bytes = hexadecimal::decode(text.as_bytes())?;
     let mut reader = Reader::new(&bytes);
     PartitionMap::decode(&mut reader).filter(|_| reader.is_empty())
 }

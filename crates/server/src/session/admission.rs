@@ -14,7 +14,7 @@ use super::{Completion, Hold, NO_AUTH, Session, ThreadContext};
 use crate::observe::Subject;
 use crate::shared::MemoryState;
 use redis_surface::acl::{Deed, secrets};
-use redis_surface::commands::transactions;
+use redis_surface::commands::{sites, transactions};
 use redis_surface::table::{
     self, Command, CommandNumber, ConnectionCommand, Flags, ResolveError, Resolved, Run,
 };
@@ -270,11 +270,16 @@ impl Session {
 /// The error of a command that is not for the family of protocols which runs here.
 fn family_refusal(thread: &ThreadContext<'_>, command: &Command) -> Option<Reply> {
     if let Some(protocol) = thread.shared.runtime.certified_protocol() {
-        let of_sites = || certified::refusal_of_sites(command).filter(|_| protocol == "pcsi");
-        let why = certified::refusal(command).or_else(of_sites);
+        let of_family = || match protocol {
+            "pcsi" => certified::refusal_of_sites(command),
+            _ => certified::refusal_of_validators(command),
+        };
+        let why = certified::refusal(command).or_else(of_family);
         return why.map(|why| certified::refused(command, protocol, why));
     }
-    transactions::NAMES.contains(&command.name).then_some(transactions::NEEDS_CERTIFICATION)
+    let needs_sites = sites::NAMES.contains(&command.name).then_some(sites::NEEDS_SITES);
+    let needs_certification = transactions::NAMES.contains(&command.name);
+    needs_sites.or(needs_certification.then_some(transactions::NEEDS_CERTIFICATION))
 }
 
 fn is_exec(command: &Command) -> bool {

@@ -2,7 +2,7 @@
 
 use super::ConnectionCommand as C;
 use super::*;
-use crate::commands::transactions;
+use crate::commands::{sites, transactions};
 use crate::table::OrdoBackupCommand as B;
 
 /// A command about the transaction that its connection holds open.
@@ -11,6 +11,14 @@ const fn transaction(name: &'static str, arity: i16) -> Command {
         .fast()
         .noscript()
         .flags(Flags::NO_MULTI)
+}
+
+/// A command about the sites that have, or must have, what its connection has seen or written. It waits for
+/// them, which is not slow.
+const fn of_sites(name: &'static str, arity: i16) -> Command {
+    Command::new(name, arity, Group::Connection, data!(sites::without_sites))
+        .noscript()
+        .flags(Flags::NO_MULTI.with(Flags::SKIP_SLOWLOG))
 }
 
 const fn backup(name: &'static str, arity: i16, command: B) -> Command {
@@ -43,4 +51,6 @@ pub(super) const COMMANDS: &[Command] = &[
     transaction("ordo.begin", -1),
     transaction("ordo.commit", 1),
     transaction("ordo.rollback", 1),
+    of_sites("ordo.session", -1),
+    of_sites("ordo.wait", -4),
 ];

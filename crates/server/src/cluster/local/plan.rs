@@ -5,9 +5,9 @@ use crate::cluster::config::host_and_port;
 use crate::cluster::{ClusterConfig, ClusterNode, identity};
 use crate::config::{Config, Flags, Invocation, Kind, Parameter, Password, Users};
 use crate::launcher::{HOST, is_free};
-use crate::private;
 use crate::replace::replace_file;
 use crate::tls::ClientTls;
+use crate::{hexadecimal, private};
 use agree::Delivery;
 use certify::hierarchy::Control;
 use std::collections::BTreeSet;
@@ -420,7 +420,7 @@ const RANDOM: &str = "/dev/urandom";
 fn random_hexadecimal() -> io::Result<String> {
     let mut bytes = [0; 32];
     File::open(RANDOM)?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal::encode(&bytes))
 }
 
 #[cfg(test)]

@@ -16,8 +16,10 @@
 //! ([`Running::go_on`]), and comes back with what it wishes for ([`Gateway::grant`]).
 
 use super::sessions::{Lent, Sessions};
+use super::site_calls::{SiteCall, SiteCommands};
 use crate::cluster::HeldOpen;
 use certify::hierarchy::Tree;
+use certify::pcsi::{Demand, Written};
 use certify::{Answer as SiteAnswer, CallEnd, CertifiedCall, Conflict, OpenTransaction, Progress, Wish};
 use redis_surface::commands::transactions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -59,6 +61,7 @@ pub struct Running {
 enum Work {
     Call(CertifiedCall),
     Open(OpenTransaction),
+    Site(SiteCall),
 }
 
 /// How a request goes on.
@@ -92,6 +95,8 @@ impl Running {
             (Work::Open(open), Next::Begin { now_ms }) => open.run(self.request.clone(), now_ms),
             (Work::Open(open), Next::Commit) => open.commit(),
             (Work::Open(open), Next::Answered(answer)) => open.answered(answer),
+            (Work::Site(_), Next::Begin { .. } | Next::Commit) => Progress::Wish(Wish::Begin),
+            (Work::Site(call), Next::Answered(answer)) => Progress::Wish(Wish::End(call.answered(answer))),
         }
     }
 
@@ -99,6 +104,7 @@ impl Running {
         match &self.work {
             Work::Call(call) => call.id(),
             Work::Open(open) => open.id(),
+            Work::Site(_) => self.lent.id(),
         }
     }
 }
@@ -154,6 +160,14 @@ pub trait Asked {
     fn ask(&mut self, id: RequestId, wish: Wish);
     /// Nobody waits for a transaction any more.
     fn forget(&mut self, id: RequestId);
+    /// Asks for a token of what the site has. It may leave when the answer has come.
+    fn give_token(&mut self, id: RequestId) -> Option<Vec<u8>>;
+    /// Has the site's next transactions begin behind a token.
+    fn follow_token(&mut self, id: RequestId, token: &[u8]);
+    /// Waits until other sites have what a connection has written.
+    fn wait_for_sites(&mut self, id: RequestId, wanted: (Written, Demand), timeout_ms: u64);
+    /// The writes of a transaction that has committed, where sites commit alone.
+    fn written(&self, id: RequestId) -> Option<Written>;
 }
 
 /// Counts of what has ended since the start.
@@ -208,6 +222,10 @@ pub struct Gateway {
     pauses: BTreeSet<(u64, SessionId)>,
     /// The connections that are in a transaction.
     in_transaction: BTreeSet<SessionId>,
+    /// For the commands of sites that commit alone.
+    site_commands: Option<SiteCommands>,
+    /// The writes of each connection, where sites commit alone.
+    written: FixedMap<SessionId, Written>,
     /// Outcomes for clients.
     pub answers: Vec<(RequestId, Outcome)>,
     /// Requests that some thread is to run.
@@ -220,7 +238,13 @@ pub struct Gateway {
 
 impl Gateway {
     /// A gateway that nobody uses yet.
-    pub fn new(sessions: Sessions, tree: Tree, patience: Patience, words: Words) -> Gateway {
+    pub fn new(
+        sessions: Sessions,
+        tree: Tree,
+        patience: Patience,
+        words: Words,
+        site_commands: Option<SiteCommands>,
+    ) -> Gateway {
         let decided_by = vec![0; usize::from(tree.groups())];
         Gateway {
             sessions,
@@ -231,6 +255,8 @@ impl Gateway {
             asked: BTreeMap::new(),
             pauses: BTreeSet::new(),
             in_transaction: BTreeSet::new(),
+            site_commands,
+            written: FixedMap::default(),
             answers: Vec::new(),
             ready: Vec::new(),
             counts: Counts { decided_by, ..Counts::default() },
@@ -312,7 +338,8 @@ impl Gateway {
         }
     }
 
-    /// Runs ORDO.BEGIN, ORDO.COMMIT and ORDO.ROLLBACK. False if the request is none of them.
+    /// Runs ORDO.BEGIN, ORDO.COMMIT and ORDO.ROLLBACK, and refuses commands of sites that make no sense.
+    /// False if the request is none of them.
     fn control(&mut self, id: SessionId, request: &Arc<Request>, now_ms: u64, site: &mut impl Asked) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         let reply = match (request.procedure.name(), connection.begun.take()) {
@@ -350,8 +377,11 @@ impl Gateway {
                 Reply::OK
             }
             (_, begun) => {
+                let commands = self.site_commands.as_ref();
+                let call = commands.and_then(|commands| commands.call(request, begun.is_some()));
                 connection.begun = begun;
-                return false;
+                let Some(Err(refusal)) = call else { return false };
+                refusal
             }
         };
         self.answers.push((request.id, Ok(reply)));
@@ -383,10 +413,13 @@ impl Gateway {
                         let open = OpenTransaction::new(first, is_read_only, keys_max);
                         Work::Open(open.sparing_system_writes(self.words.spares_system_writes))
                     }
-                    _ => {
-                        let call = call(&request, lent.id(), now_ms);
-                        Work::Call(call.sparing_system_writes(self.words.spares_system_writes))
-                    }
+                    _ => match self.site_commands.as_ref().and_then(|all| all.call(&request, false)) {
+                        Some(Ok(call)) => Work::Site(call),
+                        _ => {
+                            let call = call(&request, lent.id(), now_ms);
+                            Work::Call(call.sparing_system_writes(self.words.spares_system_writes))
+                        }
+                    },
                 };
                 (lent, work)
             }
@@ -438,6 +471,12 @@ impl Gateway {
                 self.pause(running, ticks * PAUSE_MS, now_ms);
             }
             Progress::Wish(wish) => {
+                if let (Work::Site(call), Some(commands)) = (&mut running.work, &self.site_commands) {
+                    commands.ask(call, id, self.written.get(&connection), site);
+                    of.present = Present::Waits(running);
+                    self.asked.insert(id.session, connection);
+                    return;
+                }
                 if let Wish::Commit(reads, writes) = &wish {
                     running.may_have_effect = !writes.is_empty();
                     let keys = reads.keys.keys().chain(writes.records.keys());
@@ -446,6 +485,7 @@ impl Gateway {
                 let how = match &running.work {
                     Work::Call(call) => Manner { is_read_only: call.is_read_only(), is_held_open: false },
                     Work::Open(open) => Manner { is_read_only: open.is_read_only(), is_held_open: true },
+                    Work::Site(_) => Manner { is_read_only: true, is_held_open: false },
                 };
                 of.present = Present::Waits(running);
                 self.asked.insert(id.session, connection);
@@ -477,6 +517,7 @@ impl Gateway {
 
     /// A request has ended, one way or another.
     fn ended(&mut self, running: Running, end: CallEnd, now_ms: u64, site: &mut impl Asked) {
+        self.note_written(&running, site);
         let Running { connection, request, mut lent, work, since_ms, rounds, decider, .. } = running;
         let is_late = now_ms >= since_ms + self.patience.request_ms;
         if let (Work::Call(_), CallEnd::Conflict(_), false) = (&work, &end, is_late) {
@@ -492,6 +533,7 @@ impl Gateway {
         let is_open = matches!(work, Work::Open(_));
         if let CallEnd::Done { outcome: Ok(_), is_ordered } = end
             && connection != SessionId::INTERNAL
+            && !matches!(work, Work::Site(_))
         {
             self.counts.committed += 1;
             if let Some(decided) = self.counts.decided_by.get_mut(usize::from(decider.0)) {
@@ -502,6 +544,14 @@ impl Gateway {
         self.finish(connection, &request, outcome, is_open, now_ms);
         self.give_back(lent, now_ms, site);
         self.advance(connection, now_ms, site);
+    }
+
+    /// Remembers what a connection has written, for ORDO.WAIT.
+    fn note_written(&mut self, running: &Running, site: &impl Asked) {
+        let is_clients = running.may_have_effect && running.connection != SessionId::INTERNAL;
+        if let Some(written) = is_clients.then(|| site.written(running.id())).flatten() {
+            self.written.entry(running.connection).or_default().add(written);
+        }
     }
 
     /// A connection's request is answered for good. A transaction that ends without its client's wish is
@@ -563,6 +613,7 @@ impl Gateway {
             let Some(of) = self.connections.get_mut(&connection) else { continue };
             let Present::Waits(running) = std::mem::replace(&mut of.present, Present::Idle) else { continue };
             let id = running.id();
+            self.note_written(&running, site);
             let Running { request, mut lent, work, may_have_effect, .. } = *running;
             self.asked.remove(&id.session);
             site.forget(id);
@@ -619,6 +670,7 @@ impl Gateway {
 
     /// A client has gone: what it has not committed is rolled back.
     pub fn forget(&mut self, id: SessionId, now_ms: u64, site: &mut impl Asked) {
+        self.written.remove(&id);
         let Some(connection) = self.connections.remove(&id) else { return };
         self.in_transaction.remove(&id);
         self.answers.extend(connection.queue.iter().map(|request| (request.id, gone())));
@@ -741,9 +793,11 @@ fn outcome_of(end: CallEnd, is_open: bool, words: Words) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use super::super::seal::TokenSeal;
     use super::*;
     use certify::{ReadSet, WriteSet};
-    use txn::{Args, Blob, BootId, FnProcedure, PartitionRoute, Tx};
+    use redis_surface::commands::sites;
+    use txn::{Args, Blob, BootId, FnProcedure, NodeId, PartitionRoute, Tx};
 
     /// What the gateway has asked for, in order.
     #[derive(Default)]
@@ -751,6 +805,7 @@ mod tests {
         begun: Vec<RequestId>,
         committed: Vec<(RequestId, ReadSet, WriteSet)>,
         forgotten: Vec<RequestId>,
+        waits: Vec<(Written, Demand, u64)>,
     }
 
     impl Asked for Site {
@@ -768,6 +823,22 @@ mod tests {
         }
         fn forget(&mut self, id: RequestId) {
             self.forgotten.push(id);
+        }
+        fn give_token(&mut self, id: RequestId) -> Option<Vec<u8>> {
+            self.begun.push(id);
+            Some(b"all that the site has".to_vec())
+        }
+        fn follow_token(&mut self, id: RequestId, token: &[u8]) {
+            assert_eq!(token, b"all that the site has");
+            self.begun.push(id);
+        }
+        fn wait_for_sites(&mut self, id: RequestId, (written, demand): (Written, Demand), timeout_ms: u64) {
+            self.begun.push(id);
+            self.waits.push((written, demand, timeout_ms));
+        }
+        fn written(&self, id: RequestId) -> Option<Written> {
+            assert!(self.committed.iter().any(|(committed, ..)| *committed == id));
+            Some(Written::default())
         }
     }
 
@@ -791,7 +862,10 @@ mod tests {
                 unavailable: "this node takes nothing",
                 spares_system_writes: false,
             };
-            let gateway = Gateway::new(sessions, tree, patience, words);
+            let seal = TokenSeal::new(3, b"secret".as_slice().into());
+            let sites = [(NodeId(1), "west"), (NodeId(2), "west"), (NodeId(3), "east")];
+            let site_commands = Some(SiteCommands::new(seal, sites.into_iter()));
+            let gateway = Gateway::new(sessions, tree, patience, words, site_commands);
             Rig { gateway, site: Site::default(), now_ms: 10, sequence: 0 }
         }
 
@@ -1042,5 +1116,74 @@ mod tests {
             assert_eq!(rig.gateway.open_transactions(), 0);
             assert!(rig.gateway.connections.is_empty() && rig.gateway.asked.is_empty());
         }
+    }
+
+    #[test]
+    fn a_token_that_a_site_has_given_is_followed_at_another_one_and_nothing_else_is() {
+        let mut rig = Rig::new();
+        rig.send(sites::SESSION, &[]);
+        assert!(rig.answered().is_empty(), "it is not durable yet");
+        rig.answer(SiteAnswer::Committed);
+        let [(id, Ok(Reply::Bulk(token)))] = &rig.gateway.answers[..] else { panic!("no token") };
+        let token = String::from_utf8(token.to_vec()).expect("it is printable");
+        assert_eq!(id.sequence, 1);
+        rig.answered();
+        for (answer, text) in [
+            (SiteAnswer::Committed, "OK"),
+            (SiteAnswer::Refused("ERR it lacks something".into()), "ERR it lacks something"),
+            (SiteAnswer::Unavailable, "CLUSTERDOWN"),
+        ] {
+            rig.send(sites::SESSION, &[&token]);
+            assert!(rig.answered().is_empty());
+            rig.answer(answer);
+            rig.one_answer(rig.sequence, text);
+        }
+        let begun = rig.site.begun.len();
+        for (args, text) in [
+            (&[token.to_uppercase().as_str()][..], "ERR the token is damaged"),
+            (&["0"], "ERR the token is damaged"),
+            (&[&token.replacen("0000000000000003", "0000000000000004", 1)], "ERR the token is of another"),
+            (&[&token, &token], "ERR syntax error"),
+        ] {
+            rig.send(sites::SESSION, args);
+            rig.one_answer(rig.sequence, text);
+        }
+        // A transaction that is open has its snapshot.
+        rig.send(transactions::BEGIN, &[]);
+        rig.answered();
+        rig.send(sites::SESSION, &[&token]);
+        rig.one_answer(rig.sequence, "ERR ORDO.SESSION and ORDO.WAIT have no effect within");
+        assert_eq!(rig.site.begun.len(), begun);
+        assert_eq!(rig.gateway.counts.committed, 0, "they are no transactions");
+    }
+
+    #[test]
+    fn a_connection_waits_for_sites_with_what_it_has_written() {
+        let mut rig = Rig::new();
+        rig.send(sites::WAIT, &["REGION", "north", "1", "50"]);
+        rig.one_answer(1, "ERR there is no region 'north': the regions are east, west");
+        rig.send("set", &[]);
+        rig.answer(SiteAnswer::Begun);
+        rig.answer(SiteAnswer::Committed);
+        rig.answered();
+        assert!(rig.gateway.written.contains_key(&ME));
+        let groups = [BTreeSet::from([NodeId(3)]), BTreeSet::from([NodeId(1), NodeId(2)])];
+        for (args, groups, answer, text) in [
+            (&["REGION", "west", "2", "50"][..], &groups[1..], SiteAnswer::Committed, "OK"),
+            (
+                &["REGIONS", "1", "50"],
+                &groups[..],
+                SiteAnswer::Unknown,
+                "ORDOUNKNOWN fewer than 1 sites of each",
+            ),
+        ] {
+            rig.send(sites::WAIT, args);
+            let (_, demand, timeout_ms) = rig.site.waits.pop().expect("it waits");
+            assert_eq!((&demand.groups[..], timeout_ms), (groups, 50));
+            rig.answer(answer);
+            rig.one_answer(rig.sequence, text);
+        }
+        rig.gateway.forget(ME, rig.now_ms, &mut rig.site);
+        assert!(rig.gateway.written.is_empty());
     }
 }

@@ -34,8 +34,10 @@
 
 mod gateway;
 mod identity;
+mod seal;
 mod served;
 mod sessions;
+mod site_calls;
 mod status;
 
 use super::core::{FileWork, Hands};
@@ -50,7 +52,7 @@ use crate::disk::RealDisk;
 use crate::peers::{FRAME_BYTES_MAX, PeerEvents, PeerOptions, Peers};
 use bytes::Bytes;
 use certify::hierarchy::{Hierarchy, HierarchyOptions, Tree};
-use certify::pcsi::{self, RemoteAccess, SiteMap};
+use certify::pcsi::{self, Demand, RemoteAccess, SiteMap, Written};
 use certify::{
     Answer as SiteAnswer, CertifiedCall, KeyCounts, LocalSnapshot, Look, SESSION_HORIZON, Threads, Wish,
 };
@@ -65,8 +67,10 @@ use node::geo::{GeoOptions, GeoSite};
 use node::host::{CountedJournal, HostEvent, Machine, drive};
 use node::site::{BASE_BYTES_MAX, Site, SiteCounts, SiteEffects, SiteOptions};
 use parking_lot::{Condvar, Mutex};
+use seal::TokenSeal;
 use served::{Place, Served};
 use sessions::Sessions;
+use site_calls::SiteCommands;
 pub use status::{CertifiedStatus, Described, GeoPart, GroupStatus, Part, Told, TreePart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -252,6 +256,25 @@ impl Asked for Asks<'_> {
     fn forget(&mut self, id: RequestId) {
         self.site.forget(id);
     }
+    fn give_token(&mut self, id: RequestId) -> Option<Vec<u8>> {
+        self.site.geo().and_then(|geo| geo.give_token(id, self.effects))
+    }
+    fn follow_token(&mut self, id: RequestId, token: &[u8]) {
+        if let Some(geo) = self.site.geo() {
+            geo.follow_token(id, token, self.effects);
+        }
+    }
+    fn wait_for_sites(&mut self, id: RequestId, wanted: (Written, Demand), timeout_ms: u64) {
+        if let Some(geo) = self.site.geo() {
+            geo.wait_for_sites(id, wanted, timeout_ms, self.effects);
+        }
+    }
+    fn written(&self, id: RequestId) -> Option<Written> {
+        match &*self.site {
+            Served::Hierarchy(..) => None,
+            Served::Geo(geo, _) => geo.written(id),
+        }
+    }
 }
 
 /// What a turn has made possible.
@@ -395,6 +418,10 @@ impl Certified {
                 spares_system_writes: true,
             },
         };
+        let site_commands = matches!(family, Family::Geo).then(|| {
+            let seal = TokenSeal::new(peers.cluster, peers.secret.clone());
+            SiteCommands::new(seal, nodes.iter().map(|(&site, node)| (site, node.zone.as_str())))
+        });
         let (catches_up, has_caught_up) = mpsc::channel();
         let clock = SteadyClock::start();
         let (_, wall_ms) = clock.with_wall_ms();
@@ -420,7 +447,7 @@ impl Certified {
                 records: CountedJournal::new(journal),
                 hands: Some(Hands { sync, sync_aside, files, checkpoint }),
                 outgoing: BTreeMap::new(),
-                gateway: Gateway::new(sessions, tree, patience, words),
+                gateway: Gateway::new(sessions, tree, patience, words, site_commands),
                 expirer: Expirer {
                     procedure: expire,
                     system_procedure: expire_system,

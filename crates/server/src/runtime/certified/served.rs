@@ -44,6 +44,14 @@ impl Served {
         }
     }
 
+    /// The site, if it commits alone.
+    pub fn geo(&mut self) -> Option<&mut GeoSite> {
+        match self {
+            Served::Hierarchy(..) => None,
+            Served::Geo(site, _) => Some(site),
+        }
+    }
+
     pub fn forget(&mut self, id: RequestId) {
         match self {
             Served::Hierarchy(site, _) => site.forget(id),
