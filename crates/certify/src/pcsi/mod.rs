@@ -245,6 +245,11 @@ impl SiteMap {
         SiteMap { regions, ..self }
     }
 
+    /// Whether two sites are in one region.
+    pub(super) fn are_near(&self, one: NodeId, other: NodeId) -> bool {
+        self.regions.get(&one) == self.regions.get(&other)
+    }
+
     /// The number of regions in which some sites are.
     pub(super) fn count_regions(&self, sites: &BTreeSet<NodeId>) -> usize {
         sites.iter().map(|site| self.regions.get(site)).collect::<BTreeSet<_>>().len()
@@ -343,8 +348,6 @@ pub struct SiteOptions {
     pub me: NodeId,
     /// The same at all sites.
     pub sites: Arc<SiteMap>,
-    /// The sites that this one asks first for what it lacks.
-    pub near: BTreeSet<NodeId>,
     /// Ticks between two sendings of updates, and of messages that may be lost. At least 1.
     pub propagation_ticks: u64,
     /// Ticks after which a transaction without all votes is given up.

@@ -34,7 +34,7 @@
 //! begins with a read of it: any state fits a snapshot that nobody has read.
 //!
 //! A holder that says nothing is left for the next one. Sites that were heard lately come first, and among
-//! them those of the asking site's own region ([`super::SiteOptions::near`]).
+//! them those of the asking site's own region ([`super::SiteMap::in_regions`]).
 //!
 //! A read waits for at most [`super::SiteOptions::vote_ticks_max`] ticks.
 //!
@@ -285,9 +285,10 @@ impl Pcsi {
     fn holders(&self, partition: PartitionId) -> Vec<NodeId> {
         let having = self.options.sites.sites(partition).iter().copied();
         let mut holders: Vec<NodeId> = having.filter(|&site| self.fences.is_here(site)).collect();
-        let first = usize::from(self.options.me.0).checked_rem(holders.len()).unwrap_or_default();
+        let me = self.options.me;
+        let first = usize::from(me.0).checked_rem(holders.len()).unwrap_or_default();
         holders.rotate_left(first);
-        holders.sort_by_key(|site| (!self.is_heard(*site), !self.options.near.contains(site)));
+        holders.sort_by_key(|site| (!self.is_heard(*site), !self.options.sites.are_near(me, *site)));
         holders
     }
 

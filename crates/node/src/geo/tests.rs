@@ -3,7 +3,6 @@
 use super::*;
 use certify::Conflict;
 use certify::pcsi::SiteMap;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::SessionId;
 
@@ -37,7 +36,6 @@ fn options(me: u16, fsync: FsyncPolicy, nonce: u64) -> GeoOptions {
     let protocol = pcsi::SiteOptions {
         me: NodeId(me),
         sites: Arc::new(SiteMap::with_system(vec![all]).expect("a partition")),
-        near: BTreeSet::new(),
         propagation_ticks: 1,
         vote_ticks_max: 20,
         open_ticks_max: 1_000,

@@ -56,7 +56,6 @@ use client::Client;
 use ledger::Ledger;
 use process::Process;
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use txn::hash::mix;
@@ -179,7 +178,6 @@ impl Plan {
         let mut site = SiteOptions {
             me: NodeId(0),
             sites: Arc::new(sites),
-            near: BTreeSet::new(),
             propagation_ticks: 3,
             vote_ticks_max: 300,
             open_ticks_max: 50 + 10 * flight_ticks,

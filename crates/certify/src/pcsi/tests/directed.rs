@@ -39,7 +39,6 @@ impl Group {
         let options = SiteOptions {
             me: NodeId(0),
             sites: Arc::new(SiteMap::new(replicas).expect("each partition has sites")),
-            near: BTreeSet::new(),
             propagation_ticks: 1,
             vote_ticks_max: 50,
             open_ticks_max: 1_000,

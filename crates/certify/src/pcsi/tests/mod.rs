@@ -18,7 +18,6 @@ fn counted_behind_a_waiting_update() -> u64 {
     let sites = SiteMap::new(vec![vec![NodeId(0), NodeId(1), NodeId(2)]]).expect("three sites");
     let options = SiteOptions {
         me: NodeId(1),
-        near: BTreeSet::new(),
         sites: Arc::new(sites),
         propagation_ticks: 1,
         vote_ticks_max: 10,

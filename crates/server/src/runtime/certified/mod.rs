@@ -954,14 +954,11 @@ impl Beginning<'_> {
             true => map,
             false => map.with_remote_access(RemoteAccess::Grants),
         };
-        let region = &nodes[&me].zone;
-        let near = nodes.iter().filter(|(_, node)| node.zone == *region).map(|(&site, _)| site);
         let ticks = |ms: u64| (ms / tick_ms.max(1)).max(1);
         let propagation_ticks = ticks(sites.propagation_ms);
         let protocol = pcsi::SiteOptions {
             me,
             sites: Arc::new(map),
-            near: near.collect(),
             propagation_ticks,
             vote_ticks_max: ticks(patience.request_ms / 4),
             open_ticks_max: ticks(patience.held_open.timeout_ms.max(patience.request_ms)),

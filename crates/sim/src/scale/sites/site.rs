@@ -5,7 +5,7 @@ use super::{Price, SitesOptions, TICK_NS};
 use crate::draw::Draw;
 use certify::pcsi::{Message, Pcsi, Record, SiteEffects, SiteMap, SiteOptions, Update, describe};
 use certify::{Answer, Conflict, WriteSet, session_opened};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::hash::{FixedMap, mix};
 use txn::{Key, NodeId, PartitionId, Position, RequestId};
@@ -139,7 +139,6 @@ impl Site {
         let protocol = SiteOptions {
             me,
             sites: Arc::clone(&map),
-            near: BTreeSet::new(),
             propagation_ticks,
             vote_ticks_max: 20 * propagation_ticks,
             open_ticks_max: 20 * propagation_ticks,

@@ -181,6 +181,21 @@ fn a_holder_that_says_nothing_is_left_for_another_one() {
     assert!(matches!(read(0)[..], [Answer::Value(_)]), "a site that is heard comes first");
 }
 
+#[test]
+fn a_site_asks_first_at_a_holder_of_its_own_region() {
+    for region in [0, 1] {
+        let mut group = chain(RemoteAccess::Grants);
+        let far = group.key(1, 2);
+        let regions = BTreeMap::from([(NodeId(0), region), (NodeId(1), 0), (NodeId(2), 1)]);
+        group.options.sites = Arc::new(group.options.sites.as_ref().clone().in_regions(regions));
+        (0..3).for_each(|site| group.start(site));
+        group.lose(0, 2 - region);
+        let id = group.session(0);
+        group.begin(0, id);
+        assert!(matches!(look(&mut group, 0, id, &far), Some(Answer::Value(_))), "region {region}");
+    }
+}
+
 /// A site writes a key of another one, which does not get the update at once. What the site then reads there.
 fn read_own_remote_write() -> Vec<Answer> {
     let mut group = chain(RemoteAccess::Grants);
