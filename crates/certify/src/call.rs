@@ -105,6 +105,40 @@ enum Stage {
     },
 }
 
+/// Runs a request once at a snapshot that has all the data, in a context that the caller gives: with the
+/// request's place in an order, say. Gives its outcome, and what it would write. Nothing is certified.
+pub fn run_at(
+    snapshot: Arc<dyn LocalSnapshot>,
+    request: &Arc<Request>,
+    context: TxContext,
+) -> (Outcome, WriteSet) {
+    let mut future = match running::start_as(Tx::of(context, request), request) {
+        Ok(future) => future,
+        Err(stop) => return (Err(stop), WriteSet::default()),
+    };
+    let (mut workspace, polled) = running::poll(Box::new(Workspace::at(Some(snapshot))), &mut future);
+    let outcome = match (workspace.take_refused(), polled) {
+        (Some(stop), _) => Err(stop),
+        (None, Poll::Ready(outcome)) => outcome.map_err(unwanted_restart),
+        (None, Poll::Pending) => Err(Stop::abort(STRANGE_WAIT)),
+    };
+    let (_, writes) = workspace.into_sets();
+    match outcome {
+        Ok(_) => (outcome, writes),
+        Err(_) => (outcome, WriteSet::default()),
+    }
+}
+
+const STRANGE_WAIT: &str = "ERR the procedure waited for something other than its transaction";
+
+/// A procedure's own wish for a restart, where nothing dooms it.
+fn unwanted_restart(stop: Stop) -> Stop {
+    match stop {
+        Stop::Restart => Stop::abort("ERR the procedure asked for a restart that nobody wanted"),
+        other => other,
+    }
+}
+
 impl CertifiedCall {
     /// A call whose procedure knows this time.
     pub fn new(request: Arc<Request>, now_ms: u64) -> CertifiedCall {
@@ -193,10 +227,7 @@ impl CertifiedCall {
                 self.stage = Stage::Running(workspace, future);
                 Wish::Look(look)
             }
-            (Poll::Pending, None) => {
-                let text = "ERR the procedure waited for something other than its transaction";
-                self.returned(*workspace, Err(Stop::abort(text)))
-            }
+            (Poll::Pending, None) => self.returned(*workspace, Err(Stop::abort(STRANGE_WAIT))),
         }
     }
 
@@ -206,10 +237,7 @@ impl CertifiedCall {
         }
         let outcome = match (workspace.take_refused(), outcome) {
             (Some(stop), _) => Err(stop),
-            (None, Err(Stop::Restart)) => {
-                Err(Stop::abort("ERR the procedure asked for a restart that nobody wanted"))
-            }
-            (None, outcome) => without_messages(outcome),
+            (None, outcome) => without_messages(outcome.map_err(unwanted_restart)),
         };
         let (reads, mut writes) = workspace.into_sets();
         if outcome.is_err() {

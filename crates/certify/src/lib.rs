@@ -47,7 +47,7 @@ pub mod two_phase;
 mod workers;
 
 pub use access::record_bytes;
-pub use call::{CallEnd, CertifiedCall, Wish};
+pub use call::{CallEnd, CertifiedCall, Wish, run_at};
 pub use counts::KeyCounts;
 pub use open::{OpenTransaction, Progress};
 pub use proposals::OPEN_MAX;

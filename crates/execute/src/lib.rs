@@ -52,6 +52,7 @@ pub use nocc::NoCc;
 pub use parspec::ParSpec;
 pub use qstore::QStore;
 pub use running::{Witness, watch, watch_no_more};
+pub use scan::unite;
 pub use serial::Serial;
 pub use snapshot::{Interrupt, Lookups, Pause, ReadOutcome, SnapshotReader, run_read_only};
 pub use sparkle::Sparkle;

@@ -17,7 +17,7 @@ pub(crate) fn merge<M: Meta>(
 }
 
 /// The pages that several partitions have of one range, as one page.
-pub(crate) fn unite(pages: Vec<ScanPage>) -> ScanPage {
+pub fn unite(pages: Vec<ScanPage>) -> ScanPage {
     // Behind the first page that ends, another partition may have what that one has not listed.
     let next_hash = pages.iter().filter_map(|page| page.next_hash).min();
     let mut entries: Vec<_> = pages.into_iter().flat_map(|page| page.entries).collect();

@@ -39,13 +39,11 @@ impl<D: Disk> Log<D> {
     ) -> Result<(Log<D>, Report), OpenError> {
         let shared = Arc::new(Shared::new(disk, segment_bytes, boot_id));
         let names = shared.disk.list().map_err(OpenError::io("listing the directory"))?;
-        let mut segments: Vec<Position> = names.iter().filter_map(|name| first_of_name(name)).collect();
-        segments.sort_unstable();
+        let segments = segments_of(&names);
         let Some(&oldest) = segments.first() else {
             remove_prepared(&*shared.disk, &names)?;
             let log = begin(shared)?;
-            let last = log.tail.last();
-            let report = Report { segments: 0, records: 0, bytes: 0, last, cut: None, created: true };
+            let report = Report::of_none(log.tail.last());
             return Ok((log, report));
         };
         let recovery = Recovery { disk: &*shared.disk, segments: &segments };
@@ -54,14 +52,8 @@ impl<D: Disk> Log<D> {
         images.end(oldest, walk.end, walk.tail.next)?;
         // Nothing was changed so far.
         remove_prepared(&*shared.disk, &names)?;
-        let report = Report {
-            segments: walk.last as u64 + 1,
-            records: walk.records,
-            bytes: walk.bytes,
-            last: walk.tail.last(),
-            cut: recovery.cut(&walk)?,
-            created: false,
-        };
+        let report = walk.report();
+        recovery.cut(&walk)?;
         recovery.make_durable(&walk)?;
 
         let first = segments[walk.last];
@@ -92,6 +84,26 @@ impl<D: Disk> Log<D> {
         }
         Ok((log, report))
     }
+}
+
+/// Reads the journal's files as [`Log::open`] does, and changes nothing: a torn tail is left out, and stays on
+/// the disk.
+pub(crate) fn read_back<D: Disk>(disk: &D, images: &mut Images) -> Result<Report, OpenError> {
+    let names = disk.list().map_err(OpenError::io("listing the directory"))?;
+    let segments = segments_of(&names);
+    let Some(&oldest) = segments.first() else {
+        return Ok(Report::of_none(Tail::ORIGIN.last()));
+    };
+    let walk = Recovery { disk, segments: &segments }.walk(oldest, images)?;
+    images.end(oldest, walk.end, walk.tail.next)?;
+    Ok(walk.report())
+}
+
+/// The first records of the segments among these files, in order.
+fn segments_of(names: &[String]) -> Vec<Position> {
+    let mut segments: Vec<Position> = names.iter().filter_map(|name| first_of_name(name)).collect();
+    segments.sort_unstable();
+    segments
 }
 
 /// Makes the first segment, durable at once, and a log that goes on in it.
@@ -154,6 +166,26 @@ struct Walk {
     records: u64,
     bytes: u64,
     torn: Option<Torn>,
+}
+
+impl Walk {
+    /// The walk in the words of [`Report`].
+    fn report(&self) -> Report {
+        let cut = self.torn.as_ref().map(|torn| Cut {
+            address: self.end,
+            record: self.tail.next,
+            bytes: torn.bytes,
+            problem: torn.problem,
+        });
+        Report {
+            segments: self.last as u64 + 1,
+            records: self.records,
+            bytes: self.bytes,
+            last: self.tail.last(),
+            cut,
+            created: false,
+        }
+    }
 }
 
 /// A torn tail, found to be one. It begins where the walk ends.
@@ -278,10 +310,10 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(torn)
     }
 
-    /// Cuts the torn tail of a walk.
-    fn cut(&self, walk: &Walk) -> Result<Option<Cut>, OpenError> {
+    /// Cuts the torn tail of a walk, if it has one.
+    fn cut(&self, walk: &Walk) -> Result<(), OpenError> {
         let Some(torn) = &walk.torn else {
-            return Ok(None);
+            return Ok(());
         };
         let later = &self.segments[walk.last + 1..];
         for &first in later.iter().rev() {
@@ -297,8 +329,7 @@ impl<D: Disk> Recovery<'_, D> {
         let (file, _) = open_file(self.disk, first)?;
         write_zeros(&file, walk.end.offset, torn.used_bytes)
             .and_then(|()| file.sync())
-            .map_err(OpenError::io(action()))?;
-        Ok(Some(Cut { address: walk.end, record: walk.tail.next, bytes: torn.bytes, problem: torn.problem }))
+            .map_err(OpenError::io(action()))
     }
 
     /// Makes everything durable that was read and is not claimed to be. It is written once more before it is

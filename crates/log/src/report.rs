@@ -23,6 +23,13 @@ pub struct Report {
     pub created: bool,
 }
 
+impl Report {
+    /// There was no journal; a new one goes on behind the record `last`.
+    pub(crate) fn of_none(last: Position) -> Report {
+        Report { segments: 0, records: 0, bytes: 0, last, cut: None, created: true }
+    }
+}
+
 /// A torn tail that was cut off: written, and not synced, when the machine stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {

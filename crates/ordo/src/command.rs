@@ -1,6 +1,6 @@
 //! The commands of the binary, and what is made of their definition: shell completions and manual pages.
 
-use crate::{admin, backup, bench, cluster, export, import, reproduce, simulate};
+use crate::{admin, backup, bench, cluster, export, import, replay, reproduce, simulate};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, Args, Command, Subcommand};
 use clap_complete::Shell;
@@ -53,6 +53,11 @@ pub fn command() -> Command {
         .subcommand(
             export::Export::augment_args(Command::new("export"))
                 .about("Tells what transactions change, in their order, as lines of JSON")
+                .long_about(None),
+        )
+        .subcommand(
+            replay::Replay::augment_args(Command::new("replay").arg_required_else_help(true))
+                .about("Executes a transaction of the order again, and shows what it read, wrote and replied")
                 .long_about(None),
         )
         .subcommand(

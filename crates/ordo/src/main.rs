@@ -1,5 +1,5 @@
 //! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo backup`, `ordo restore`,
-//! `ordo export`, `ordo import`, `ordo doctor`, `ordo bench`, `ordo sim`, `ordo reproduce`,
+//! `ordo export`, `ordo replay`, `ordo import`, `ordo doctor`, `ordo bench`, `ordo sim`, `ordo reproduce`,
 //! `ordo completions` and `ordo man`.
 
 #![allow(clippy::disallowed_methods, reason = "this crate measures: `ordo sim calibrate` and progress")]
@@ -13,6 +13,7 @@ mod doctor;
 mod export;
 mod import;
 mod nodes;
+mod replay;
 mod reproduce;
 mod serve;
 mod simulate;
@@ -76,6 +77,9 @@ fn main() -> ExitCode {
                 Err(error) => Err(error),
             }
         }
+        Some(("replay", matches)) => replay::Replay::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(|command| replay::run(&command)),
         Some(("completions", matches)) => command::Completions::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(|completions| completions.print()),

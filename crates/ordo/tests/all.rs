@@ -24,6 +24,7 @@ mod members;
 mod nodes;
 mod partitions;
 mod processes;
+mod replay;
 mod serve;
 mod service_manager;
 mod sim;

@@ -22,8 +22,10 @@ pub struct RealDisk {
     path: PathBuf,
     /// Holds the directory's own lock.
     directory: File,
-    /// Holds the lock that counts where directories have none.
-    _lock: File,
+    /// Holds the lock that counts where directories have none. A directory that is only read may have no file
+    /// for it.
+    _lock: Option<File>,
+    may_write: bool,
 }
 
 /// An open file of a [`RealDisk`].
@@ -75,7 +77,28 @@ impl RealDisk {
             Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse { path }),
             Err(TryLockError::Error(cause)) => return Err(io("locking ordo.lock in it")(cause)),
         }
-        Ok(RealDisk { path, directory, _lock: lock })
+        Ok(RealDisk { path, directory, _lock: Some(lock), may_write: true })
+    }
+
+    /// Takes a directory that must exist, to read its files only. Other processes may read it, too, and none
+    /// can open it to write while this value lives. Nothing in it is changed.
+    pub fn open_to_read(path: impl Into<PathBuf>) -> Result<RealDisk, DirectoryError> {
+        let path = path.into();
+        let io = |action| {
+            let path = path.clone();
+            move |cause| DirectoryError::Io { path, action, cause }
+        };
+        let is_written = |file: &File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        let directory = File::open(&path).map_err(io("opening it"))?;
+        let lock = match File::open(path.join(LOCK_NAME)) {
+            Ok(lock) => Some(lock),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io("opening ordo.lock in it")(error)),
+        };
+        if is_written(&directory) || lock.as_ref().is_some_and(is_written) {
+            return Err(DirectoryError::InUse { path });
+        }
+        Ok(RealDisk { path, directory, _lock: lock, may_write: false })
     }
 
     /// Refuses a directory that another process has. One that does not exist is not made. That it is free now
@@ -110,6 +133,17 @@ impl RealDisk {
         &self.path
     }
 
+    /// The path of a file that is about to be changed.
+    fn path_to_write(&self, name: &str) -> io::Result<PathBuf> {
+        match self.may_write {
+            true => self.file_path(name),
+            false => Err(io::Error::new(
+                io::ErrorKind::ReadOnlyFilesystem,
+                format!("'{name}' was to be changed in a directory that was opened to be read"),
+            )),
+        }
+    }
+
     fn file_path(&self, name: &str) -> io::Result<PathBuf> {
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
             return Err(io::Error::new(
@@ -137,7 +171,7 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, name: &str, len_bytes: u64) -> io::Result<RealFile> {
-        let path = self.file_path(name)?;
+        let path = self.path_to_write(name)?;
         let file = private::options().read(true).write(true).create_new(true).open(&path)?;
         let filled =
             fill_with_zeros(&file, len_bytes).and_then(|()| file.sync_all()).and_then(|()| self.sync_dir());
@@ -152,15 +186,15 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<RealFile> {
-        OpenOptions::new().read(true).write(true).open(self.file_path(name)?).map(RealFile)
+        OpenOptions::new().read(true).write(self.may_write).open(self.file_path(name)?).map(RealFile)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.file_path(name)?)
+        std::fs::remove_file(self.path_to_write(name)?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.file_path(from)?, self.file_path(to)?)
+        std::fs::rename(self.path_to_write(from)?, self.path_to_write(to)?)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -243,6 +277,28 @@ mod tests {
         let refused = RealDisk::open(&directory.0).unwrap_err();
         assert!(matches!(refused, DirectoryError::InUse { .. }), "{refused}");
         drop(disk);
+        RealDisk::open(&directory.0).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_read_is_not_changed_and_nobody_writes_to_it() {
+        let directory = Directory::new("read");
+        let refused = RealDisk::open_to_read(&directory.0).unwrap_err();
+        assert!(matches!(refused, DirectoryError::Io { .. }) && !directory.0.exists(), "{refused}");
+        let disk = RealDisk::open(&directory.0).unwrap();
+        disk.create("a", 8).unwrap();
+        assert!(matches!(RealDisk::open_to_read(&directory.0), Err(DirectoryError::InUse { .. })));
+        drop(disk);
+        let readers = [(); 2].map(|()| RealDisk::open_to_read(&directory.0).unwrap());
+        assert!(matches!(RealDisk::open(&directory.0), Err(DirectoryError::InUse { .. })));
+        let [disk, _] = &readers;
+        let file = disk.open("a").unwrap();
+        assert_eq!(file.read_at(0, &mut [1; 16]).unwrap(), 8);
+        assert!(file.write_at(0, b"x").is_err());
+        for changed in [disk.create("b", 0).map(drop), disk.remove("a"), disk.rename("a", "b")] {
+            assert_eq!(changed.unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+        }
+        drop(readers);
         RealDisk::open(&directory.0).unwrap();
     }
 

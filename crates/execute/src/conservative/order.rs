@@ -60,7 +60,7 @@ impl Job {
             return true;
         };
         is_written && key.space() == Space::System
-            || reader_of(&member.group.id, key, &self.request.route.slots) == me
+            || reader_of(&member.group.id.partitions, key, &self.request.route.slots) == me
     }
 }
 

@@ -81,4 +81,5 @@ mod values;
 
 pub use exchange::{AbortNumber, Basis, Exchange, Heard};
 pub use message::{Asked, FragmentResults, GroupId, Message, Note, Told};
+pub use parts::reader_of;
 pub use round::{Sent, Twins, exchange};

@@ -6,19 +6,19 @@ use crate::scan::unite;
 use std::task::{Poll, ready};
 use txn::{Entry, Key, PartitionId, ScanPage, ScanRange, Slots, Space, Stop, slots};
 
-/// The partition that reads a key for all siblings of a group.
+/// The partition that reads a key for all siblings, who are at these partitions.
 ///
 /// Every partition has the system's space for itself, and of a key there what the order gave to all or to
 /// this group's partitions before; copies may expire at different times, so one sibling's is the one that
 /// counts: that of the key's slot, if the key has one, so that a transaction that comes again over more
 /// partitions finds what it has left; or else the first.
-pub(crate) fn reader_of(group: &GroupId, key: &Key, slots: &Slots) -> PartitionId {
+pub fn reader_of(siblings: &[PartitionId], key: &Key, slots: &Slots) -> PartitionId {
     match key.space() {
         Space::User => slots.partition_of_key(key),
         Space::System => {
             let keeper = slots::of_system_key(key).map(|slot| slots.partition_of(slot));
-            let keeper = keeper.filter(|keeper| group.partitions.contains(keeper));
-            keeper.unwrap_or(group.partitions[0])
+            let keeper = keeper.filter(|keeper| siblings.contains(keeper));
+            keeper.unwrap_or(siblings[0])
         }
     }
 }
@@ -42,7 +42,7 @@ pub(crate) trait Parts {
 
     /// The partition that reads a key for all siblings, if it is another one.
     fn elsewhere(&self, key: &Key) -> Option<PartitionId> {
-        let reader = reader_of(self.group()?, key, self.slots());
+        let reader = reader_of(&self.group()?.partitions, key, self.slots());
         (reader != self.me()).then_some(reader)
     }
     /// Whether its partition has a copy of a key, and so writes it.

@@ -30,6 +30,7 @@ use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::kept::{Base, Kept};
 use crate::record::{Draft, RECORD_BYTES_MAX};
+use crate::recover::read_back;
 use crate::report::Report;
 use crate::segments::{Appended, Log, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation};
 use needs::{Needs, Plan};
@@ -80,6 +81,15 @@ impl<D: Disk> Journal<D> {
         debug_assert!(images.agree_with(&needs));
         let journal = Journal { needs, log, buffer: Vec::new() };
         Ok((journal, images.finish(), report))
+    }
+
+    /// Reads back what groups had kept, as [`Journal::open`] does, and changes nothing. A torn tail is left
+    /// out, and stays. Nobody may write to the journal meanwhile. Where there is no journal there are no
+    /// groups ([`Report::created`]), and none is made.
+    pub fn read(disk: &D) -> Result<(GroupImages, Report), OpenError> {
+        let mut images = Images::default();
+        let report = read_back(disk, &mut images)?;
+        Ok((images.finish(), report))
     }
 
     /// Writes what groups want kept: one record, one write. What is of one group takes effect in this order.

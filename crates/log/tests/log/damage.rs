@@ -318,8 +318,25 @@ fn a_journal_that_is_not_accepted_stays_as_it_is_with_its_torn_tail() {
         assert!(matches!(error, OpenError::NotAccepted { partition } if partition == refused), "{error}");
         assert!(contents(&disk) == before);
     }
+    // Who only reads it is told the same, and changes nothing, either.
+    let (found, told) = Journal::read(&disk).expect("it is whole");
+    assert!(found == state && told.cut.is_some() && contents(&disk) == before, "{told:?}");
     let accepts = |partition, base: &log::Base| state[&partition].base == *base;
     let (_, found, report) =
         Journal::open_if(Arc::new(disk.clone()), 1 << 20, 8, &accepts).expect("it is accepted");
-    assert!(found == state && report.cut.is_some() && !groups.is_empty(), "{report:?}");
+    assert!(found == state && report == told && !groups.is_empty(), "{report:?}");
+}
+
+#[test]
+fn reading_refuses_what_opening_refuses_and_makes_no_journal() {
+    let (disk, state) = filled(5);
+    assert_eq!(Journal::read(&disk).expect("it is whole").0, state);
+    let name = &segments(&disk)[1];
+    overwrite(&disk, name, 4096 + 100, &[0xff; 8]);
+    let before = contents(&disk);
+    assert!(matches!(Journal::read(&disk), Err(OpenError::Corrupt { .. })));
+    assert!(contents(&disk) == before);
+    let disk = VirtualDisk::new(6);
+    let (found, report) = Journal::read(&disk).expect("there is none");
+    assert!(found.is_empty() && report.created && contents(&disk).is_empty());
 }

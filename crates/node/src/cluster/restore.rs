@@ -14,14 +14,20 @@
 //! has a number of its own, and no process that has written to the old one is known to it.
 //!
 //! [`Replay::execute_for_changes`] also gives what each transaction has changed, for `ordo export`.
+//! [`Replay::execute_and_trace`] shows one of them, for `ordo replay`, which finds the order of a stopped node
+//! in a [`KeptOrder`].
 
 mod changes;
+mod kept;
+mod trace;
 
 pub use changes::{ChangedKey, Removal, ReplayedTransaction};
+pub use kept::{KeptError, KeptOrder};
+pub use trace::{Execution, Looked, Trace, TracedEpoch, Wanted, Write};
 
 use super::base::{BadBase, BaseState};
 use super::bootstrap::founding_record;
-use super::checkpoint::{file_name, unfinished_name};
+use super::checkpoint::{LoadError, file_name, unfinished_name};
 use super::levels::{COMPARES_STATES, LEVEL, TooOld, check_level};
 use super::shape::held_batch;
 use bytes::Bytes;
@@ -37,7 +43,7 @@ use store::checkpoint::{CheckpointError, Header, Writer};
 use store::{Image, Noted, View, digest};
 use txn::codec::RequestError;
 use txn::hash::mix;
-use txn::{BootId, Epoch, Key, NodeId, PartitionId, Position, Registry, RequestName, Space, slots};
+use txn::{Batch, BootId, Epoch, Key, NodeId, PartitionId, Position, Registry, RequestName, Space, slots};
 
 /// The worker that executes: there is one.
 const WORKER: WorkerId = WorkerId(0);
@@ -56,10 +62,19 @@ pub struct CheckpointState {
     pub time_ms: u64,
     /// The order's chained digest.
     pub digest: u64,
+    /// The partition's next position.
+    pub next: Position,
     /// The partition's state digest, if it is known.
     pub state_digest: Option<u64>,
     /// The map.
     pub map: PartitionMap,
+}
+
+impl From<BaseState> for CheckpointState {
+    fn from(state: BaseState) -> CheckpointState {
+        let BaseState { epoch, time_ms, digest, next, map, state_digest, .. } = state;
+        CheckpointState { epoch, time_ms, digest, next, state_digest, map }
+    }
 }
 
 impl CheckpointState {
@@ -68,9 +83,7 @@ impl CheckpointState {
     /// # Errors
     /// Another version of Ordo wrote it.
     pub fn of(partition: PartitionId, base: &Base) -> Result<CheckpointState, BadBase> {
-        let BaseState { epoch, time_ms, digest, map, state_digest, .. } =
-            BaseState::decode(&base.state).ok_or(BadBase(partition))?;
-        Ok(CheckpointState { epoch, time_ms, digest, state_digest, map })
+        BaseState::decode(&base.state).map(CheckpointState::from).ok_or(BadBase(partition))
     }
 }
 
@@ -83,6 +96,9 @@ pub enum ReplayError {
     /// A checkpoint's file is damaged.
     #[error("the checkpoint of {0} cannot be used: {1}")]
     Checkpoint(PartitionId, CheckpointError),
+    /// A checkpoint in a data directory cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// Files of several checkpoints are mixed.
     #[error("the checkpoint of {0} is of another place in the order than the others")]
     Uneven(PartitionId),
@@ -111,6 +127,9 @@ pub enum ReplayError {
     /// The partitions have put the epoch's transactions into orders that contradict each other.
     #[error("the transactions of epoch {} are in no order: a bug of Ordo, please report it", .0.0)]
     NoOrder(Epoch),
+    /// A transaction that is different at each of its partitions.
+    #[error("the request {0} moves the records of slots to another partition: only its place can be shown")]
+    NotShown(RequestName),
     /// A transaction tells that it wrote a key of a partition in which it was not executed.
     #[error("the request {0} wrote a key outside of its partitions: a bug of Ordo, please report it")]
     Misplaced(RequestName),
@@ -144,6 +163,29 @@ impl Replay {
         for (partition, base) in (0..).map(PartitionId).zip(bases) {
             states.push(BaseState::decode(&base.state).ok_or(BadBase(partition))?);
         }
+        Replay::behind(states, registry, skips, &mut |partition, state, engine| {
+            let view = engine.view();
+            let input = open(partition).map_err(|error| ReplayError::Checkpoint(partition, error.into()))?;
+            let header = store::checkpoint::read(input, |image| view.load(image))
+                .map_err(|error| ReplayError::Checkpoint(partition, error))?;
+            if (header.epoch, header.position.next(), header.digest)
+                != (state.epoch, state.next, state.digest)
+            {
+                return Err(ReplayError::Uneven(partition));
+            }
+            view.loaded(header.position, header.time_ms, &header.clears);
+            view.digests().load(header.position, state.state_digest);
+            Ok(())
+        })
+    }
+
+    /// Begins behind these states of all partitions, in order. `load` loads each into an empty engine.
+    fn behind(
+        states: Vec<BaseState>,
+        registry: Registry,
+        skips: Arc<Skips>,
+        load: &mut dyn FnMut(PartitionId, &BaseState, &Arc<dyn Engine>) -> Result<(), ReplayError>,
+    ) -> Result<Replay, ReplayError> {
         let first = states.first().cloned().ok_or(BadBase(PartitionId(0)))?;
         check_level(&first.map, LEVEL)?;
         if first.map.partitions.len() != states.len() {
@@ -152,20 +194,12 @@ impl Replay {
         let of = states.len() as u16;
         let mut engines = Vec::new();
         for (partition, state) in (0..).map(PartitionId).zip(&states) {
-            let made_for = Assignment { workers: 1, at_once: 1, partition, of, era: 1 << 16 };
-            let engine = EngineKind::Sparkle.make(made_for);
-            let view = engine.view();
-            let input = open(partition).map_err(|error| ReplayError::Checkpoint(partition, error.into()))?;
-            let header = store::checkpoint::read(input, |image| view.load(image))
-                .map_err(|error| ReplayError::Checkpoint(partition, error))?;
-            let place = (header.epoch, header.position.next(), header.digest);
-            if place != (state.epoch, state.next, state.digest)
-                || (state.epoch, state.digest) != (first.epoch, first.digest)
-            {
+            if (state.epoch, state.digest) != (first.epoch, first.digest) {
                 return Err(ReplayError::Uneven(partition));
             }
-            view.loaded(header.position, header.time_ms, &header.clears);
-            view.digests().load(header.position, state.state_digest);
+            let made_for = Assignment { workers: 1, at_once: 1, partition, of, era: 1 << 16 };
+            let engine = EngineKind::Sparkle.make(made_for);
+            load(partition, state, &engine)?;
             engines.push((partition, engine));
         }
         let end = EpochEnd {
@@ -220,8 +254,20 @@ impl Replay {
         Ok(())
     }
 
-    /// Hands the next epoch to the engines.
+    /// Hands the next epoch to the engines, and confirms it.
     fn begin_epoch(&mut self, batches: &[Bytes]) -> Result<Epoch, ReplayError> {
+        let epoch = self.deliver(batches, &mut |_, _| {})?;
+        self.confirm_upto(&self.end().next);
+        Ok(epoch)
+    }
+
+    /// Hands the next epoch to the engines, which may execute it, and not yet final-commit it. `see` sees what
+    /// each partition gets.
+    fn deliver(
+        &mut self,
+        batches: &[Bytes],
+        see: &mut dyn FnMut(PartitionId, &Batch),
+    ) -> Result<Epoch, ReplayError> {
         let epoch = Epoch(self.end().epoch.0 + 1);
         if batches.len() != self.engines.len() {
             return Err(ReplayError::Gap(self.end().epoch));
@@ -244,28 +290,39 @@ impl Replay {
         let confirmation = self.merge.confirm().ok_or(ReplayError::Gap(epoch))?;
         let begins_digest = level_before < COMPARES_STATES && confirmation.end.map.level >= COMPARES_STATES;
         for (partition, batch) in delivery.batches {
+            see(partition, &batch);
             self.engines[usize::from(partition.0)].1.deliver(batch);
         }
-        for ((_, engine), next) in self.engines.iter().zip(&confirmation.end.next) {
-            if begins_digest {
+        if begins_digest {
+            for ((_, engine), next) in self.engines.iter().zip(&confirmation.end.next) {
                 engine.view().digests().begin_at(next.prev());
-            }
-            if next.prev() > engine.status().confirmed {
-                engine.confirm(next.prev());
             }
         }
         Ok(epoch)
     }
 
+    /// Lets the engines final-commit what is before these positions, one for each partition.
+    fn confirm_upto(&self, next: &[Position]) {
+        for ((_, engine), next) in self.engines.iter().zip(next) {
+            if next.prev() > engine.status().confirmed {
+                engine.confirm(next.prev());
+            }
+        }
+    }
+
     /// Executes the epoch that the engines have. `commits` gets what each engine has committed, in the order
     /// of the engines.
-    fn step_to_end(
-        &self,
-        epoch: Epoch,
-        mut commits: Option<&mut [Vec<Committed>]>,
-    ) -> Result<(), ReplayError> {
-        let ends = || self.engines.iter().zip(&self.end().next);
-        let is_done = || ends().all(|((_, engine), next)| engine.view().final_position() == next.prev());
+    fn step_to_end(&self, epoch: Epoch, commits: Option<&mut [Vec<Committed>]>) -> Result<(), ReplayError> {
+        self.step_until_idle(commits);
+        let mut ends = self.engines.iter().zip(&self.end().next);
+        match ends.all(|((_, engine), next)| engine.view().final_position() == next.prev()) {
+            true => Ok(()),
+            false => Err(ReplayError::Stuck(epoch)),
+        }
+    }
+
+    /// Executes whatever the engines can, and final-commits what is confirmed.
+    fn step_until_idle(&self, mut commits: Option<&mut [Vec<Committed>]>) {
         let mut sent = Vec::new();
         loop {
             let mut worked = false;
@@ -278,12 +335,8 @@ impl Replay {
             }
             worked |= exchange(&self.engines, &self.twins, &mut sent);
             if !worked {
-                break;
+                return;
             }
-        }
-        match is_done() {
-            true => Ok(()),
-            false => Err(ReplayError::Stuck(epoch)),
         }
     }
 

@@ -7,3 +7,4 @@ mod own;
 mod recovery;
 mod removed;
 mod rig;
+mod traced;

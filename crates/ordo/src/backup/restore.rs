@@ -1,13 +1,13 @@
 //! `ordo restore`, and the execution of a backup's order that `ordo backup verify` shares with it.
 
 use super::chains::Chain;
-use super::format::{FileEntry, Tip, piece_name, progress_name};
+use super::format::{FileEntry, Manifest, Tip, piece_name, progress_name};
 use super::moment::{Moment, RestorePoint, find, shown};
 use super::objects::Objects;
 use crate::admin::unguessable;
 use anyhow::{Context, Result, bail};
 use log::Base;
-use node::cluster::restore::{Replay, first_map, write_node};
+use node::cluster::restore::{CheckpointState, Replay, first_map, write_node};
 use order::{PartitionMap, Skips};
 use server::cluster::config::ClusterConfig;
 use server::cluster::identity::Identity;
@@ -176,12 +176,30 @@ pub fn check_state(objects: &Objects, chain: &Chain, replay: &Replay) -> Result<
     }
     let manifest = chain.manifest(objects, epoch)?;
     if manifest.digest != format!("{:016x}", replay.end().digest) {
-        bail!("the checkpoint of epoch {epoch} is of another order than the one that leads to it");
+        return Err(OtherOrder(epoch).into());
     }
-    for ((partition, file), digest) in (0..).zip(&manifest.files).zip(replay.state_digests()) {
-        let partition = PartitionId(partition);
-        let said = node::cluster::restore::CheckpointState::of(partition, &file.base()?)?.state_digest;
-        if let (Some(said), Some(found)) = (said, digest)
+    hold_against(replay, &states_of(&manifest)?)
+}
+
+/// What the checkpoint of a manifest says of each partition, in their order.
+pub fn states_of(manifest: &Manifest) -> Result<Vec<CheckpointState>> {
+    let files = (0..).map(PartitionId).zip(&manifest.files);
+    files.map(|(partition, file)| Ok(CheckpointState::of(partition, &file.base()?)?)).collect()
+}
+
+/// A checkpoint does not follow what was executed before it.
+#[derive(Debug, thiserror::Error)]
+#[error("the checkpoint of epoch {0} is of another order than the one that leads to it")]
+pub struct OtherOrder(pub u64);
+
+/// Holds the state against what a checkpoint of the same epoch says that the replicas had.
+pub fn hold_against(replay: &Replay, states: &[CheckpointState]) -> Result<()> {
+    let epoch = replay.end().epoch.0;
+    for ((partition, state), digest) in (0..).map(PartitionId).zip(states).zip(replay.state_digests()) {
+        if (state.epoch.0, state.digest) != (epoch, replay.end().digest) {
+            return Err(OtherOrder(epoch).into());
+        }
+        if let (Some(said), Some(found)) = (state.state_digest, digest)
             && said != found
         {
             bail!(

@@ -129,19 +129,28 @@ impl Lines {
         data.insert("keys".to_owned(), keys.collect::<Vec<_>>().into());
     }
 
-    fn entry(&self, key: &Key, Entry { value, expires_at_ms }: &Entry) -> Json {
+    fn entry(&self, key: &Key, entry: &Entry) -> Json {
         let mut told = Map::new();
         told.insert("key".to_owned(), text(key.as_bytes()));
-        told.insert("type".to_owned(), value.type_name().into());
-        let bytes = value.heap_bytes();
-        match bytes > self.value_bytes_max {
-            true => told.insert("omitted_bytes".to_owned(), bytes.into()),
-            false => told.insert("value".to_owned(), held(value)),
-        };
-        if *expires_at_ms != 0 {
-            told.insert("expires_at_ms".to_owned(), (*expires_at_ms).into());
-        }
+        put_entry(&mut told, entry, self.value_bytes_max);
         Json::Object(told)
+    }
+}
+
+/// Says what an entry is. A value that takes more memory than this is left out.
+pub fn put_entry(
+    told: &mut Map<String, Json>,
+    Entry { value, expires_at_ms }: &Entry,
+    value_bytes_max: usize,
+) {
+    told.insert("type".to_owned(), value.type_name().into());
+    let bytes = value.heap_bytes();
+    match bytes > value_bytes_max {
+        true => told.insert("omitted_bytes".to_owned(), bytes.into()),
+        false => told.insert("value".to_owned(), held(value)),
+    };
+    if *expires_at_ms != 0 {
+        told.insert("expires_at_ms".to_owned(), (*expires_at_ms).into());
     }
 }
 
@@ -164,7 +173,7 @@ fn removed(removal: Removal) -> &'static str {
 }
 
 /// Bytes: a string if they are UTF-8.
-fn text(bytes: &[u8]) -> Json {
+pub fn text(bytes: &[u8]) -> Json {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
         Err(_) => json!({ "base64": STANDARD.encode(bytes) }),
@@ -172,7 +181,7 @@ fn text(bytes: &[u8]) -> Json {
 }
 
 /// A score: a number, or what JSON has no number for.
-fn score(score: f64) -> Json {
+pub fn score(score: f64) -> Json {
     match score.is_finite() {
         true => score.into(),
         false => if score > 0.0 { "inf" } else { "-inf" }.into(),

@@ -38,7 +38,7 @@
 
 mod cursor;
 mod follow;
-mod lines;
+pub mod lines;
 mod output;
 
 use crate::backup::chains::chains;

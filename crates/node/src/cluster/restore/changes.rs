@@ -57,9 +57,10 @@ pub enum Removal {
 
 /// A transaction with its position in each of its partitions.
 #[derive(Clone, Debug)]
-struct Ordered {
-    committed: Committed,
-    positions: BTreeMap<usize, Position>,
+pub(super) struct Ordered {
+    pub committed: Committed,
+    /// By the places of the partitions' engines.
+    pub positions: BTreeMap<usize, Position>,
 }
 
 impl Replay {
@@ -181,7 +182,7 @@ fn written_keys(events: Vec<Event>) -> (bool, Vec<(Key, Removal)>) {
 
 /// One order of what the partitions have committed, which agrees with the order of each. `None` if they
 /// contradict each other.
-fn serial_order(commits: Vec<Vec<Committed>>) -> Option<Vec<Ordered>> {
+pub(super) fn serial_order(commits: Vec<Vec<Committed>>) -> Option<Vec<Ordered>> {
     let mut queues: Vec<VecDeque<Committed>> = commits
         .into_iter()
         .map(|mut commits| {
