@@ -9,6 +9,9 @@
 //! meets expires between the two times, since every later epoch then agrees with what it saw. If something
 //! does, two readers with different clocks could disagree about it, so the read is given back
 //! ([`ReadOutcome::MustOrder`]) and its place is decided by the order.
+//!
+//! A read of the past ([`SnapshotReader::run_at`]) has no such doubt: its clock is the time that it asks for,
+//! and the order has gone past that.
 
 use crate::engine::Engine;
 use std::any::Any;
@@ -16,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use store::{Snapshot, View};
+use store::{NoPast, Snapshot, View};
 use txn::fragments::Operation;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::{self, Read, WRITE_REFUSED};
@@ -179,10 +182,29 @@ impl SnapshotReader {
         {
             return self.read_one(&key, operation, slots_version, now_ms);
         }
-        let (mut access, now_ms) = match self.open(slots_version, now_ms) {
-            Ok(opened) => opened,
-            Err(stop) => return ReadOutcome::Done(Err(stop)),
-        };
+        match self.open(slots_version, now_ms) {
+            Ok((access, now_ms)) => self.run_in(access, request, now_ms),
+            Err(stop) => ReadOutcome::Done(Err(stop)),
+        }
+    }
+
+    /// Runs a request at a moment of the past, in milliseconds since 1970: with the entries that were there,
+    /// and had not expired, when that time was over.
+    ///
+    /// # Errors
+    /// The versions of that time are not kept.
+    pub fn run_at(&mut self, request: &Arc<Request>, time_ms: u64) -> Result<ReadOutcome, NoPast> {
+        let snapshot = self.engine.view().open_at(time_ms)?;
+        let access = self.access_at(snapshot, time_ms);
+        Ok(self.run_in(access, request, time_ms))
+    }
+
+    fn run_in(
+        &mut self,
+        mut access: Box<SnapshotAccess>,
+        request: &Arc<Request>,
+        now_ms: u64,
+    ) -> ReadOutcome {
         let position = access.snapshot.as_ref().map_or(Position::NONE, |snapshot| snapshot.position);
         let (lent, polled) = tx::lend_to_procedure(access, || {
             // A panic must not escape: the snapshot would stay open, and the thread serves other clients.
@@ -264,6 +286,11 @@ impl SnapshotReader {
             }
         }
         let now_ms = now_ms.max(snapshot.time_ms);
+        Ok((self.access_at(snapshot, now_ms), now_ms))
+    }
+
+    /// What a run at a snapshot reads through.
+    fn access_at(&mut self, snapshot: Snapshot, now_ms: u64) -> Box<SnapshotAccess> {
         let mut access = match self.access.take() {
             Some(access) => access,
             None => {
@@ -274,7 +301,7 @@ impl SnapshotReader {
         access.now_ms = now_ms;
         access.must_order = false;
         (access.looks, access.hits, access.misses) = (0, 0, 0);
-        Ok((access, now_ms))
+        access
     }
 
     /// Closes the snapshot of a run. Gives whether the order must decide, and the hits and misses.

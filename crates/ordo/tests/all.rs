@@ -23,6 +23,7 @@ mod lobby;
 mod members;
 mod nodes;
 mod partitions;
+mod past;
 mod processes;
 mod replay;
 mod serve;

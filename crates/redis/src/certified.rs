@@ -15,6 +15,7 @@ const CHANGES: &str = "there is no one order of which an exporter could tell the
 const BACKUPS: &str = "there is no checkpoint of one moment: stop all nodes to copy their files";
 const IDEMPOTENT: &str =
     "nobody removes the records of ids there: write the id's key in the same transaction";
+const PAST: &str = "nodes keep no old versions";
 const LOG: &str = "appendfsync says when a reply means that the disk has it";
 
 /// Why a command is refused there, and what to do instead; `None` if it is served.
@@ -36,6 +37,7 @@ pub fn refusal(command: &Command) -> Option<&'static str> {
         "save" | "bgsave" | "bgrewriteaof" | "lastsave" => Some(SAVES),
         "ordo.backup|where" | "ordo.backup|file" | "ordo.backup|log" => Some(BACKUPS),
         "ordo.changes" => Some(CHANGES),
+        "ordo.at" => Some(PAST),
         "waitaof" => Some(LOG),
         _ if is_of_channels || command.is(Flags::PUBSUB) => Some(MESSAGES),
         _ => None,

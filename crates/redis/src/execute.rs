@@ -116,7 +116,7 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller, terms: Terms) -> ProcedureFut
                 Err(error) => error,
             })
         }
-        Run::Connection(_) => ready(match caller {
+        Run::Connection(_) | Run::Past => ready(match caller {
             Caller::Script { .. } => errors::NOT_IN_SCRIPT,
             Caller::Block => errors::NOT_IN_BLOCK,
         }),

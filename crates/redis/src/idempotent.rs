@@ -78,7 +78,7 @@ impl<'a> Wrapped<'a> {
         match resolved.command.run {
             Run::Idempotent => Err(NESTED),
             Run::Connection(ConnectionCommand::Multi | ConnectionCommand::Exec) => Err(BLOCK),
-            Run::Connection(_) | Run::Acl(_) => Err(Reply::error_owned(format!(
+            Run::Connection(_) | Run::Acl(_) | Run::Past => Err(Reply::error_owned(format!(
                 "ERR ORDO.IDEMPOTENT does not take '{}': that is a command of the connection or of the \
                  server, not a transaction; send it by itself",
                 resolved.command.name

@@ -3,7 +3,7 @@
 use crate::acl::{KeyAccess, check};
 use crate::commands::options;
 use crate::errors;
-use crate::idempotent;
+use crate::involved::inner_of;
 use crate::pattern;
 use crate::table::{self, CATEGORIES, COMMANDS, Command, FLAG_NAMES, Flags, KeyPlaces, KeySpec, Run};
 use txn::{Blob, Reply};
@@ -187,9 +187,9 @@ pub(crate) fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Re
         Err(table::ResolveError::Arity(_)) => return Err(errors::GETKEYS_ARITY),
         Err(_) => return Err(errors::GETKEYS_UNKNOWN),
     };
-    if matches!(command.run, Run::Idempotent) {
+    if let Some(inner) = inner_of(command, argv) {
         // It is never nested, so this goes no deeper.
-        return idempotent::inner(&argv[1..]).map_err(|_| errors::GETKEYS_INVALID).and_then(keys_of);
+        return inner.map_err(|_| errors::GETKEYS_INVALID).and_then(keys_of);
     }
     if command.keys.is_empty() {
         return Err(errors::GETKEYS_NO_KEYS);
@@ -250,9 +250,9 @@ pub fn getkeysandflags(args: &[Blob]) -> Reply {
 /// What a command does with its key if that depends on its words.
 fn variable_access(argv: &[Blob]) -> Option<KeyAccess> {
     let command = table::resolve(argv).ok()?.command;
-    match command.run {
-        Run::Idempotent => variable_access(idempotent::inner(&argv[1..]).ok()?),
-        _ => Some(check::variable_access(command, argv)),
+    match inner_of(command, argv) {
+        Some(inner) => variable_access(inner.ok()?),
+        None => Some(check::variable_access(command, argv)),
     }
 }
 

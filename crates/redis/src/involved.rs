@@ -3,8 +3,9 @@
 
 use crate::idempotent;
 use crate::introspect;
-use crate::table::{self, AclCommand, Flags, Run};
-use txn::{Blob, Key, PartitionId, PartitionRoute, Slots};
+use crate::past;
+use crate::table::{self, AclCommand, Command, Flags, Run};
+use txn::{Blob, Key, PartitionId, PartitionRoute, Reply, Slots};
 
 /// What a command, a block or a script involves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,16 @@ impl Involved {
     }
 }
 
+/// The command inside a command (ORDO.IDEMPOTENT, ORDO.AT), by the words of the outer one: its words, its name
+/// first, or the error that is the reply. `None` for a command that has none inside.
+pub(crate) fn inner_of<'a>(command: &Command, argv: &'a [Blob]) -> Option<Result<&'a [Blob], Reply>> {
+    match command.run {
+        Run::Idempotent => Some(idempotent::inner(&argv[1..])),
+        Run::Past => Some(past::inner(&argv[1..])),
+        _ => None,
+    }
+}
+
 /// What the command `argv` (its name first) involves.
 pub fn involved(argv: &[Blob]) -> Involved {
     let Ok(resolved) = table::resolve(argv) else {
@@ -49,12 +60,14 @@ pub fn involved(argv: &[Blob]) -> Involved {
         return Involved::Nothing;
     };
     let command = resolved.command;
-    match command.run {
-        Run::Idempotent => match idempotent::inner(&argv[1..]).map(involved) {
+    if let Some(inner) = inner_of(command, argv) {
+        return match inner.map(involved) {
             Ok(Involved::Everything) => Involved::Unknown,
             Ok(involved) => involved,
             Err(_) => Involved::Nothing,
-        },
+        };
+    }
+    match command.run {
         Run::Script(command) if command.is_everywhere() => Involved::Everything,
         Run::Acl(AclCommand::SetUser | AclCommand::DelUser) => Involved::Everything,
         _ if matches!(command.name, "flushall" | "flushdb") => Involved::Everything,
@@ -77,8 +90,10 @@ pub fn involved(argv: &[Blob]) -> Involved {
 /// or SORT with a pattern.
 pub fn straying(argv: &[Blob]) -> Option<&[Blob]> {
     let command = table::resolve(argv).ok()?.command;
+    if let Some(inner) = inner_of(command, argv) {
+        return straying(inner.ok()?);
+    }
     let strays = match command.run {
-        Run::Idempotent => return straying(idempotent::inner(&argv[1..]).ok()?),
         Run::Script(command) => command.runs_code(),
         _ => command.strays(&argv[1..]),
     };
@@ -111,6 +126,8 @@ mod tests {
             ("EVALSHA digest 1 k", keys(&["k"])),
             ("ORDO.IDEMPOTENT id INCR n", keys(&["n"])),
             ("ORDO.IDEMPOTENT id FLUSHALL", Involved::Unknown),
+            ("ORDO.AT -5 MGET a b", keys(&["a", "b"])),
+            ("ORDO.AT -5 SET a b", Involved::Nothing),
             ("SCRIPT LOAD body", Involved::Everything),
             ("ACL SETUSER alice on", Involved::Everything),
             ("ACL LIST", Involved::Nothing),

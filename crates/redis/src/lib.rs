@@ -51,6 +51,7 @@ pub mod idempotent;
 pub mod introspect;
 pub mod involved;
 pub mod parse;
+pub mod past;
 pub mod pattern;
 pub mod prepare;
 pub mod procedures;
@@ -68,6 +69,7 @@ pub use commands::keys::RECORD_BYTES;
 pub use execute::{Caller, Memory, Terms, execute};
 pub use idempotent::IdempotentProcedure;
 pub use involved::{Involved, involved, straying};
+pub use past::PastProcedure;
 pub use prepare::{Action, CommandTable, Prepared};
 pub use procedures::{
     EvictProcedure, ExpireProcedure, ExpireSystemProcedure, StreamEndsProcedure, WatchProcedure,

@@ -4,6 +4,7 @@ use crate::errors;
 use crate::execute::Caller;
 use crate::idempotent;
 use crate::introspect;
+use crate::past;
 use crate::procedures;
 use crate::script;
 use crate::short::{self, ShortProcedure};
@@ -113,7 +114,7 @@ impl CommandTable {
             Run::Container(_) => Action::Reply(introspect::all(&args)),
             Run::Connection(command) => Action::Connection { command, args },
             Run::Acl(command) => Action::Acl { command },
-            Run::Data(_) | Run::Script(_) | Run::Idempotent => {
+            Run::Data(_) | Run::Script(_) | Run::Idempotent | Run::Past => {
                 let procedures = &self.procedures[place];
                 let procedure = match subplace {
                     None => &procedures.own,
@@ -128,6 +129,12 @@ impl CommandTable {
                         script::footprint(script, &args, false)
                     }
                     Run::Idempotent => match idempotent::footprint(&args, false) {
+                        Ok(footprint) => footprint,
+                        Err(reply) => {
+                            return Prepared { command, action: Action::Reply(reply) };
+                        }
+                    },
+                    Run::Past => match past::footprint(&args) {
                         Ok(footprint) => footprint,
                         Err(reply) => {
                             return Prepared { command, action: Action::Reply(reply) };

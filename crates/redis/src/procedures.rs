@@ -9,6 +9,7 @@ use crate::block::Watched;
 use crate::commands::streams;
 use crate::errors;
 use crate::idempotent::IdempotentProcedure;
+use crate::past::PastProcedure;
 use crate::script;
 use crate::table::{COMMANDS, Command, KeyPlaces, KeySpec, Run};
 use crate::telling::{teller, telling};
@@ -59,6 +60,7 @@ pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>
         Run::Data(_) => Some(Arc::new(CommandProcedure { name: format!("redis.{}", command.name), command })),
         Run::Script(script) => Some(script::procedure(script)),
         Run::Idempotent => Some(Arc::new(IdempotentProcedure)),
+        Run::Past => Some(Arc::new(PastProcedure)),
         Run::Pure(_) | Run::Connection(_) | Run::Container(_) | Run::Acl(_) => None,
     }
 }

@@ -366,6 +366,9 @@ settings! {
          expire next; of all keys, or of those with a time to live. noeviction: writes are refused.";
     maxmemory_samples: u64, "maxmemory-samples", Kind::Number(1, i32::MAX as u64), "5", Anytime,
         "How many keys Redis looks at for a victim. Without effect: Ordo takes the best of about a thousand.";
+    history_seconds: u64, "history-seconds", Kind::Number(0, 3600), "0", Anytime,
+        "For how many seconds old versions are kept for ORDO.AT, as long as maxmemory leaves room for them. \
+         0: no longer than somebody reads them. Without effect in a cluster.";
     lfu_log_factor: u64, "lfu-log-factor", Kind::Number(0, 255), "10", Anytime,
         "How slowly the counters of uses grow that the lfu policies keep: the higher, the more uses they \
          tell apart.";

@@ -38,6 +38,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 /// How many are evicted by one transaction, at most: while it is on its way it takes memory itself.
 const VICTIMS_MAX: usize = 64;
+/// This share (1 / it) of the limit is no room for old versions.
+const HISTORY_SHARE: u64 = 16;
 /// Where nothing may be evicted, so many records are looked through in each partition for what nobody needs
 /// any more.
 const COLLECTED: usize = 256 << 10;
@@ -300,6 +302,7 @@ impl Evictor {
 
     /// Looks once, and evicts what is too much. Returns how long nothing has to be done.
     fn look(&mut self, config: &Config) -> Duration {
+        self.keep_history(config);
         let policy = Policy::of(config);
         self.keep_usage(policy.map_or(Keeping::Nothing, |policy| policy.keeping));
         let runtime = self.shared.runtime.clone();
@@ -309,7 +312,8 @@ impl Evictor {
                 runtime.collect(COLLECTED);
                 self.shared.look_at_memory();
             }
-            return LONG_PAUSE;
+            // The past makes room in time, or writes are refused for it.
+            return if config.history_seconds > 0 { PAUSE } else { LONG_PAUSE };
         };
         let led = runtime.led();
         self.owed.settle(|partition| {
@@ -351,6 +355,17 @@ impl Evictor {
                 self.shared.memory_found(config, MemoryState::Ample);
                 LONG_PAUSE
             }
+        }
+    }
+
+    /// Keeps the past that is wanted, as far as there is room: before an entry goes, or a write is refused,
+    /// the past does.
+    fn keep_history(&self, config: &Config) {
+        let runtime = &self.shared.runtime;
+        runtime.set_history_ms(config.history_seconds * 1000);
+        let room = config.maxmemory - config.maxmemory / HISTORY_SHARE;
+        if config.maxmemory > 0 && used_bytes() > room && runtime.shorten_history() {
+            runtime.collect(COLLECTED);
         }
     }
 

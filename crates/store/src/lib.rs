@@ -23,6 +23,9 @@
 //! or below it only the newest of each key is kept ([`snapshots`] tells why a reader can never lose a version
 //! to a racing collector).
 //!
+//! If somebody wants the past ([`View::keep_history`]), the watermark does not pass the oldest moment that is
+//! kept, and snapshots can be opened at moments of the past ([`View::open_at`]).
+//!
 //! # Collection
 //! Versions are collected when their key is written again, by the worker that made them garbage once they are
 //! behind the watermark, and by [`View::collect`], which also removes tombstones beyond the horizon, entries
@@ -43,6 +46,7 @@
 pub mod checkpoint;
 mod clears;
 pub mod digest;
+mod history;
 mod index;
 mod packed;
 mod partition;
@@ -57,6 +61,7 @@ pub mod view;
 
 pub use clears::Clears;
 pub use digest::{Digests, Noted};
+pub use history::NoPast;
 pub use index::SHARDS;
 pub use partition::Partition;
 pub use publish::Final;

@@ -2,6 +2,7 @@
 
 use crate::clears::Clears;
 use crate::digest::{self, Digests};
+use crate::history::{History, NoPast};
 use crate::index::{Index, SHARDS, first_hash_of, shard_of};
 use crate::publish::{Final, Published};
 use crate::record::{Meta, Record, RecordCell, RecordRef};
@@ -26,6 +27,7 @@ pub struct Partition<M> {
     no_clears: Clears,
     snapshots: Snapshots,
     published: Published,
+    history: History,
     digests: Digests,
     usage_clock: Clock,
     /// The shard that [`View::collect`] looks at next.
@@ -47,6 +49,7 @@ impl<M: Meta> Partition<M> {
             no_clears: Clears::default(),
             snapshots: Snapshots::default(),
             published: Published::default(),
+            history: History::default(),
             digests: Digests::default(),
             usage_clock: Clock::default(),
             sweep: AtomicUsize::new(0),
@@ -112,6 +115,9 @@ impl<M: Meta> Partition<M> {
     }
     /// Makes a new final position known. One caller at a time.
     pub fn publish(&self, new: Final) {
+        if self.history.is_kept() {
+            self.history.note(self.published.read(), new.time_ms);
+        }
         self.published.write(new);
     }
 
@@ -263,6 +269,29 @@ impl<M: Meta> View for Partition<M> {
     }
     fn close(&self, snapshot: Snapshot) {
         self.snapshots.close(snapshot.slot, snapshot.pinned);
+    }
+    fn keep_history(&self, since_ms: Option<u64>) {
+        match since_ms {
+            None if self.history.is_kept() => self.history.end(&self.snapshots),
+            None => {}
+            Some(since_ms) => {
+                if !self.history.is_kept() {
+                    self.history.begin(&self.snapshots, || self.open(), |snapshot| self.close(snapshot));
+                }
+                self.history.forget_before(since_ms, &self.snapshots, || self.published.read());
+            }
+        }
+    }
+    fn shorten_history(&self) -> bool {
+        self.history.is_kept() && self.history.forget_half(&self.snapshots, || self.published.read())
+    }
+    fn open_at(&self, time_ms: u64) -> Result<Snapshot, NoPast> {
+        let position = self.history.position_at(time_ms, || self.published.read())?;
+        match self.snapshots.open_at(position) {
+            Some(slot) => Ok(Snapshot { position, time_ms, live: None, slot, pinned: position }),
+            // It was forgotten meanwhile.
+            None => Err(self.history.oldest_ms().map_or(NoPast::NotKept, NoPast::Before)),
+        }
     }
     fn warm(&self, hashes: &[u64]) {
         self.index.warm(hashes);

@@ -12,6 +12,13 @@
 //! All are sequentially consistent. If the reader's load saw a candidate at or below `s`, every collector
 //! with a higher candidate raised it later, looks at the slots later still, and finds `s`. The reader's
 //! retries end because a candidate never exceeds the final position.
+//!
+//! A *floor* keeps the versions of the past for readers that may come ([`Snapshots::keep_from`]): no collector
+//! raises the watermark above it. It only rises while there is one. A reader of the past stores its position
+//! into a slot and then loads the floor: if that is above its position, it was too late. A collector loads the
+//! floor before it looks at the slots: so if it has loaded one above the position, and has missed the slot,
+//! the reader's load comes later and finds that floor, or a higher one. And it loads the floor behind the
+//! slots once more: who sets the first floor protects it by an ordinary snapshot until it is set.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -33,7 +40,11 @@ pub struct Snapshots {
     overflow: Mutex<BTreeMap<u64, usize>>,
     candidate: AtomicU64,
     watermark: AtomicU64,
+    /// [`NO_FLOOR`], or the oldest position at which readers may open a snapshot.
+    floor: AtomicU64,
 }
+
+const NO_FLOOR: u64 = u64::MAX;
 
 impl Default for Snapshots {
     fn default() -> Snapshots {
@@ -43,6 +54,7 @@ impl Default for Snapshots {
             overflow: Mutex::default(),
             candidate: AtomicU64::new(0),
             watermark: AtomicU64::new(0),
+            floor: AtomicU64::new(NO_FLOOR),
         }
     }
 }
@@ -79,6 +91,34 @@ impl Snapshots {
         *overflow.entry(position(found).0).or_insert(0) += 1;
         (SLOTS, found)
     }
+    /// Registers a reader at a position of the past; returns its slot. `None` if no version is kept for it.
+    pub fn open_at(&self, position: Position) -> Option<usize> {
+        let slot = self.register(position);
+        if self.floor.load(Ordering::SeqCst) > position.0 {
+            self.close(slot, position);
+            return None;
+        }
+        Some(slot)
+    }
+    fn register(&self, position: Position) -> usize {
+        let held = position.0 + 1;
+        for (slot, cell) in self.slots.iter().enumerate() {
+            if cell.load(Ordering::Relaxed) == 0
+                && cell.compare_exchange(0, held, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            {
+                self.used.fetch_max(slot + 1, Ordering::SeqCst);
+                return slot;
+            }
+        }
+        *self.overflow.lock().entry(position.0).or_insert(0) += 1;
+        SLOTS
+    }
+    /// Keeps what readers at a position and behind it need, whether there are any; or nothing for readers that
+    /// there are not. The first position is protected by a snapshot until this returns, and later ones are not
+    /// below the one before: callers take turns.
+    pub fn keep_from(&self, position: Option<Position>) {
+        self.floor.store(position.map_or(NO_FLOOR, |position| position.0), Ordering::SeqCst);
+    }
     /// Takes a reader off the books.
     pub fn close(&self, slot: usize, position: Position) {
         if let Some(cell) = self.slots.get(slot) {
@@ -101,7 +141,7 @@ impl Snapshots {
     /// Raises the watermark as far as the readers allow, at most to `final_position`.
     pub fn raise(&self, final_position: Position) -> Position {
         self.candidate.fetch_max(final_position.0, Ordering::SeqCst);
-        let mut least = final_position.0;
+        let mut least = final_position.0.min(self.floor.load(Ordering::SeqCst));
         for cell in &self.slots[..self.used.load(Ordering::SeqCst)] {
             let held = cell.load(Ordering::SeqCst);
             if held != 0 {
@@ -111,6 +151,7 @@ impl Snapshots {
         if let Some((&held, _)) = self.overflow.lock().first_key_value() {
             least = least.min(held);
         }
+        least = least.min(self.floor.load(Ordering::SeqCst));
         let before = self.watermark.fetch_max(least, Ordering::SeqCst);
         Position(before.max(least))
     }
@@ -119,6 +160,23 @@ impl Snapshots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_watermark_stops_at_the_floor_and_readers_below_it_come_too_late() {
+        let snapshots = Snapshots::default();
+        assert_eq!(snapshots.open_at(Position(3)), None, "no past is kept");
+        snapshots.keep_from(Some(Position(5)));
+        assert_eq!(snapshots.raise(Position(9)), Position(5));
+        assert_eq!(snapshots.open_at(Position(4)), None);
+        let readers: Vec<usize> =
+            (0..SLOTS + 2).map(|_| snapshots.open_at(Position(6)).expect("it is kept")).collect();
+        snapshots.keep_from(Some(Position(8)));
+        assert_eq!(snapshots.raise(Position(9)), Position(6), "readers hold what they had");
+        readers.iter().for_each(|&slot| snapshots.close(slot, Position(6)));
+        assert_eq!(snapshots.raise(Position(9)), Position(8));
+        snapshots.keep_from(None);
+        assert_eq!(snapshots.raise(Position(9)), Position(9));
+    }
 
     #[test]
     fn the_watermark_stops_at_the_oldest_reader() {

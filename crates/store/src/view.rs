@@ -1,6 +1,7 @@
 //! The records as seen from outside an engine: at final snapshots.
 
 use crate::digest::Digests;
+use crate::history::NoPast;
 use crate::usage::Keeping;
 use txn::tx::Read;
 use txn::{Entry, Key, Position, ScanPage, ScanRange};
@@ -10,12 +11,12 @@ use txn::{Entry, Key, Position, ScanPage, ScanRange};
 ///
 /// Guarantees: (1) every transaction up to `position` had final-committed when the snapshot was opened, so
 /// what it reads never changes; (2) until it is closed, no version that it can see is collected; (3)
-/// `time_ms` is the epoch time of `position`, read atomically with it.
+/// `time_ms` is the epoch time of `position`, read atomically with it, or, in a snapshot of the past, later.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The snapshot's place in the final order.
     pub position: Position,
-    /// The epoch time of that place.
+    /// The epoch time of that place; of a snapshot of the past, the time that was asked for.
     pub time_ms: u64,
     /// The number of live user entries there, as far as it was known when the snapshot was opened: counting
     /// takes a walk.
@@ -77,6 +78,14 @@ pub struct Candidate {
 pub trait View: Send + Sync {
     /// Opens a snapshot at the newest final position.
     fn open(&self) -> Snapshot;
+    /// Keeps the versions that readers since a time need (in milliseconds since 1970, by the epochs' times),
+    /// from now on; none, without a time. To be called again while time goes by, by one thread.
+    fn keep_history(&self, since_ms: Option<u64>);
+    /// Forgets about half of the past that is kept, for its memory. False if there is nothing to forget.
+    fn shorten_history(&self) -> bool;
+    /// Opens a snapshot of the past: behind all transactions of epochs whose time is not later than this.
+    /// Where that is not over yet, behind those that have final-committed.
+    fn open_at(&self, time_ms: u64) -> Result<Snapshot, NoPast>;
     /// Closes a snapshot.
     fn close(&self, snapshot: Snapshot);
     /// Loads what looking up users' keys with these hashes will need into the processor's caches: worth while

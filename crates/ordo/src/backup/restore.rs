@@ -178,7 +178,7 @@ pub fn check_state(objects: &Objects, chain: &Chain, replay: &Replay) -> Result<
     if manifest.digest != format!("{:016x}", replay.end().digest) {
         return Err(OtherOrder(epoch).into());
     }
-    hold_against(replay, &states_of(&manifest)?)
+    hold_against(replay, &states_of(&manifest)?).map(|_| ())
 }
 
 /// What the checkpoint of a manifest says of each partition, in their order.
@@ -192,8 +192,10 @@ pub fn states_of(manifest: &Manifest) -> Result<Vec<CheckpointState>> {
 #[error("the checkpoint of epoch {0} is of another order than the one that leads to it")]
 pub struct OtherOrder(pub u64);
 
-/// Holds the state against what a checkpoint of the same epoch says that the replicas had.
-pub fn hold_against(replay: &Replay, states: &[CheckpointState]) -> Result<()> {
+/// Holds the state against what a checkpoint of the same epoch says that the replicas had. Says whether it
+/// tells the state of all partitions.
+pub fn hold_against(replay: &Replay, states: &[CheckpointState]) -> Result<bool> {
+    let mut is_known = true;
     let epoch = replay.end().epoch.0;
     for ((partition, state), digest) in (0..).map(PartitionId).zip(states).zip(replay.state_digests()) {
         if (state.epoch.0, state.digest) != (epoch, replay.end().digest) {
@@ -207,8 +209,9 @@ pub fn hold_against(replay: &Replay, states: &[CheckpointState]) -> Result<()> {
                  {said:016x}: a bug of Ordo, please report it"
             );
         }
+        is_known &= state.state_digest.is_some() && digest.is_some();
     }
-    Ok(())
+    Ok(is_known)
 }
 
 /// The bytes of a file of a checkpoint, object by object.

@@ -11,8 +11,9 @@
 //!
 //! # What is proved
 //!
-//! * Each batch is held against the order's chained digest, and each checkpoint that the execution comes to
-//!   against the state digest that the replicas had ([`source::Source::check`]).
+//! * The batches are held against the order's chained digest at each checkpoint, and the state against the
+//!   digest that the replicas had, where it is known, or, if that is wanted, against all entries of the next
+//!   checkpoint ([`source::Source::check`]).
 //! * The transaction's reply and writes are held against those of the engine that executes the order.
 
 mod show;
@@ -60,7 +61,7 @@ pub struct Replay {
     /// Values that take more memory are left out.
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     max_value_bytes: usize,
-    /// Executes on to the next checkpoint, and holds the state against the digest that the replicas had.
+    /// Executes on to the next checkpoint, and holds all entries against it. Needs twice as much memory.
     #[arg(long)]
     verify: bool,
     /// Prints JSON.
@@ -175,7 +176,7 @@ fn execute(source: &Source, target: Target, verifies: bool) -> Result<(TracedEpo
         if (replay.end().epoch.0, replay.end().digest) != (tip.epoch, tip.digest) {
             bail!("the order that was executed is not the one that is kept: a bug of Ordo, please report it");
         }
-        let is_checked = source.check(&replay)?;
+        let is_checked = source.check(&replay, verifies && found.is_some())?;
         if let Some((_, place)) = &mut found
             && is_checked
         {

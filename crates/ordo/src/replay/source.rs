@@ -120,14 +120,17 @@ impl Source {
         }
     }
 
-    /// Holds the state against the checkpoint of the same epoch, if there is one. Says whether there is.
-    pub fn check(&self, replay: &Replay) -> Result<bool> {
+    /// Holds the order and the state digest against the checkpoint of the same epoch, if there is one; and the
+    /// entries, if that is wanted. Says whether the state is known to be that of the checkpoint.
+    pub fn check(&self, replay: &Replay, with_entries: bool) -> Result<bool> {
         let epoch = replay.end().epoch;
         let here = self.checkpoints.iter().find(|states| states.iter().any(|state| state.epoch == epoch));
-        match here {
-            Some(states) => restore::hold_against(replay, states).map(|()| true),
-            None => Ok(false),
+        let Some(states) = here else { return Ok(false) };
+        let is_known = restore::hold_against(replay, states)?;
+        if with_entries && self.begin(epoch.0)?.content_digest() != replay.content_digest() {
+            bail!("the checkpoint of epoch {} has other entries than the order leads to", epoch.0);
         }
+        Ok(is_known || with_entries)
     }
 
     /// The last epoch that is not behind a moment.

@@ -4,7 +4,7 @@ use super::selector::{KeyAccess, Selector};
 use super::universe::universe;
 use super::user::User;
 use crate::errors;
-use crate::table::{self, Command, Flags, Resolved, Run};
+use crate::table::{self, Command, Flags, Resolved};
 use txn::{Blob, Reply};
 
 /// Why a user may not run a command. The more a selector allows, the greater what it lacks.
@@ -111,12 +111,9 @@ impl Denied {
     }
 }
 
-/// The command inside a command (ORDO.IDEMPOTENT), if it makes sense.
+/// The command inside a command, if it makes sense.
 fn inner_of<'a>(resolved: &Resolved, argv: &'a [Blob]) -> Option<(Resolved, &'a [Blob])> {
-    if !matches!(resolved.command.run, Run::Idempotent) {
-        return None;
-    }
-    let words = crate::idempotent::inner(&argv[1..]).ok()?;
+    let words = crate::involved::inner_of(resolved.command, argv)?.ok()?;
     Some((table::resolve(words).ok()?, words))
 }
 

@@ -273,6 +273,8 @@ pub enum Run {
     Container(&'static [Command]),
     /// In a transaction that runs the command in its arguments, once: ORDO.IDEMPOTENT.
     Idempotent,
+    /// At a moment of the past, the command in its arguments: ORDO.AT.
+    Past,
 }
 
 /// An entry of the command table. Everything that the server does about a command derives from it.

@@ -32,6 +32,7 @@ mod cluster;
 mod core;
 mod engines;
 mod executors;
+mod history;
 mod host;
 mod inner;
 mod leaders;
@@ -55,6 +56,7 @@ pub use certified::{
 };
 pub use cluster::Membership;
 pub use execute::ReadOutcome;
+pub use history::NO_PAST_OF_CLUSTERS;
 pub use news::{NewsItem, NewsListener};
 pub use node::{FsyncPolicy, Limits, Refused};
 pub use options::{
@@ -126,6 +128,8 @@ struct Inner {
     clock: SteadyClock,
     /// The epoch time, less the steady time.
     epoch_lead_ms: AtomicI64,
+    /// How long old versions are kept, in milliseconds.
+    history_ms: AtomicU64,
     engines: Engines,
     core: Mutex<Core>,
     /// The replies of a peer's thread that steps the engines: one at a time.

@@ -394,6 +394,7 @@ impl Runtime {
         let inner = Arc::new(Inner {
             clock: SteadyClock::start(),
             epoch_lead_ms: AtomicI64::new(0),
+            history_ms: AtomicU64::new(0),
             engines,
             peer_worker: Mutex::default(),
             strict: Mutex::default(),

@@ -91,7 +91,7 @@ pub(super) fn reader(
         let partition = request.route.partitions.first().copied();
         let place = partition.and_then(|partition| inner.engines.place(partition));
         let read = match place {
-            Some(place) => inner.read(&mut readers[place], &request),
+            Some(place) => inner.read_long(&mut readers[place], &request),
             None => ReadOutcome::MustOrder,
         };
         let outcome = match read {
@@ -265,6 +265,7 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
         inner.give_up_strict_reads();
         inner.look_at_map();
         inner.look_at_replay();
+        inner.keep_history();
         inner.progress.notify_all();
         for collector in &mut collectors {
             collector.collect();

@@ -12,6 +12,7 @@ use super::sorts::{
 use super::transaction::{self, Published};
 use super::{Completion, Hold, NO_AUTH, Session, ThreadContext};
 use crate::observe::Subject;
+use crate::runtime::NO_PAST_OF_CLUSTERS;
 use crate::shared::MemoryState;
 use redis_surface::acl::{Deed, secrets};
 use redis_surface::commands::{sites, transactions};
@@ -165,6 +166,8 @@ impl Session {
             || self.replies.awaits() && matches!(command.run, Run::Connection(own) if is_behind_all(own));
         overtakes_reads()
             || must_see_all()
+            // It reads beside the order, on another thread.
+            || matches!(command.run, Run::Past) && self.replies.awaits()
             || bulky_max.is_some_and(|count_max| !self.replies.takes_bulky(count_max))
     }
 
@@ -218,6 +221,9 @@ impl Session {
         if let Some(outcome) = self.read_one(thread, command, &argv) {
             self.call_is_about(|| Subject::Words(Box::new(argv)));
             return self.answer_read(thread, outcome, None);
+        }
+        if matches!(command.run, Run::Past) && !thread.shared.runtime.has_past() {
+            return self.answer(thread, &NO_PAST_OF_CLUSTERS);
         }
         let reach = thread.reach(std::slice::from_ref(&argv));
         let is_pure = matches!(command.run, Run::Pure(_) | Run::Container(_));

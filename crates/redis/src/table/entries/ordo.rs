@@ -38,6 +38,10 @@ const ORDO_BACKUP: &[Command] = &[
 ];
 
 pub(super) const COMMANDS: &[Command] = &[
+    Command::new("ordo.at", -3, Group::Generic, Run::Past)
+        .readonly()
+        .noscript()
+        .flags(Flags::NO_MULTI.with(Flags::NO_MANDATORY_KEYS).with(Flags::MOVABLEKEYS)),
     Command::new("ordo.backup", -2, Group::Server, Run::Container(ORDO_BACKUP)),
     Command::new("ordo.changes", 1, Group::Server, Run::Connection(C::OrdoChanges))
         .admin()

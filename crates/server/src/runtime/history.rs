@@ -1,0 +1,77 @@
+//! The past that a node by itself keeps, and reads of it (ORDO.AT).
+//!
+//! The node's tick lets time pass for the history: versions stay as long as readers of the last
+//! `history-seconds` need them ([`store::View::keep_history`]). Where memory is short, the evictor gives up the
+//! older half of the past before it evicts anything, as often as needed.
+//!
+//! Nodes of a cluster keep none: each would know another past of partitions that it follows.
+
+use super::{Inner, Runtime};
+use execute::{ReadOutcome, SnapshotReader};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use store::NoPast;
+use txn::{Reply, Request};
+
+/// Says why ORDO.AT has nothing to read.
+pub const NO_PAST_OF_CLUSTERS: Reply = Reply::error(
+    "ERR nodes of a cluster keep no old versions: 'ordo replay' shows what a transaction of the past read",
+);
+
+impl Runtime {
+    /// Has the versions of the last so many milliseconds kept; none with 0, and none in a cluster.
+    pub fn set_history_ms(&self, history_ms: u64) {
+        let wanted = if self.has_past() { history_ms } else { 0 };
+        self.inner.history_ms.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Whether this node may keep a past.
+    pub fn has_past(&self) -> bool {
+        self.partitions_count() == 1 && !self.is_member() && !self.is_certified()
+    }
+
+    /// Gives up the older half of the past that is kept, so that it can be collected. False if there is none.
+    pub fn shorten_history(&self) -> bool {
+        let shortened = self.inner.engines.iter().map(|engine| engine.view().shorten_history());
+        shortened.fold(false, |any, one| any | one)
+    }
+}
+
+impl Inner {
+    /// Lets time pass for the history.
+    pub(super) fn keep_history(&self) {
+        let history_ms = self.history_ms.load(Ordering::Relaxed);
+        let since_ms = (history_ms > 0).then(|| self.epoch_ms().saturating_sub(history_ms));
+        for engine in self.engines.iter() {
+            engine.view().keep_history(since_ms);
+        }
+    }
+
+    /// Runs a read that takes long: at the newest final snapshot, or at the moment of the past that it names.
+    pub(super) fn read_long(&self, reader: &mut SnapshotReader, request: &Arc<Request>) -> ReadOutcome {
+        let Some(moment) = request.procedure.moment(&request.args) else {
+            return self.read(reader, request);
+        };
+        let now_ms = self.epoch_ms();
+        let time_ms = match u64::try_from(moment) {
+            Ok(time_ms) => time_ms,
+            Err(_) => now_ms.saturating_sub(moment.unsigned_abs()),
+        };
+        let refused = |text: String| ReadOutcome::Done(Ok(Reply::error_owned(text)));
+        if time_ms > now_ms {
+            return refused(format!("ERR {time_ms} is in the future: the time of the order is {now_ms}"));
+        }
+        match reader.run_at(request, time_ms) {
+            Ok(read) => read,
+            Err(NoPast::NotKept) => refused(
+                "ERR no old versions are kept: CONFIG SET history-seconds says for how long they are to be, from \
+                 then on"
+                    .to_owned(),
+            ),
+            Err(NoPast::Before(oldest_ms)) => refused(format!(
+                "ERR {time_ms} is before the oldest version that is kept, which is of {oldest_ms}: \
+                 history-seconds says how long versions are kept, while maxmemory leaves room for them"
+            )),
+        }
+    }
+}
