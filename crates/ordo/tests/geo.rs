@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -573,4 +573,119 @@ fn a_site_that_is_fenced_or_has_lost_its_disk_comes_back_with_what_the_others_ha
     let (code, said) = cluster.admin(&["fence", "s2", "--yes", "--force"]);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(call(&mut client, &["GET", "key:1"]), text("2"));
+}
+
+/// A token of what a site has.
+fn token(client: &mut Client) -> String {
+    match call(client, &["ORDO.SESSION"]) {
+        Answer::Text(token) => token,
+        other => panic!("no token: {other:?}"),
+    }
+}
+
+/// The error of a command, which is sent once.
+fn refusal(client: &mut Client, words: &[&str]) -> String {
+    match client.call(words).expect("a reply") {
+        Answer::Error(text) => text,
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+/// Each partition is at three of the six sites, so most sites read the key at other ones.
+#[test]
+fn a_client_that_goes_on_at_another_site_with_a_token_sees_what_it_has_seen() {
+    let mut cluster = Cluster::with_partitions("", |_| "");
+    let mut clients: Vec<Client> = (0..SITES).map(|place| cluster.client(place)).collect();
+    let keys: Vec<String> = (0..4).map(|number| format!("key:{number}")).collect();
+    for round in 0..60 {
+        let (from, to) = (round % SITES, (round * 5 + 3) % SITES);
+        let (key, value) = (&keys[round % 4], round.to_string());
+        assert_eq!(call(&mut clients[from], &["SET", key, &value]), ok());
+        let token = token(&mut clients[from]);
+        assert_eq!(call(&mut clients[to], &["ORDO.SESSION", &token]), ok());
+        let seen = call(&mut clients[to], &["GET", key]);
+        assert_eq!(seen, text(&value), "s{} behind a token of s{}", to + 1, from + 1);
+        // What the client has read goes on with it, too.
+        let third = (to + 1) % SITES;
+        let token = self::token(&mut clients[to]);
+        assert_eq!(call(&mut clients[third], &["ORDO.SESSION", &token]), ok());
+        assert_eq!(call(&mut clients[third], &["GET", key]), text(&value), "s{}", third + 1);
+    }
+    let given = token(&mut clients[5]);
+    let (first, rest) = given.split_at(1);
+    let turned = if first == "0" { "1" } else { "0" };
+    let changed = format!("{}{}", &given[..given.len() - 1], if given.ends_with('0') { '1' } else { '0' });
+    for (words, why) in [
+        (&["ORDO.SESSION", &format!("{turned}{rest}")][..], "is of another cluster"),
+        (&["ORDO.SESSION", &changed], "the token is damaged"),
+        (&["ORDO.SESSION", "token"], "the token is damaged"),
+        (&["ORDO.SESSION", &given, &given], "syntax error"),
+    ] {
+        let error = refusal(&mut clients[0], words);
+        assert!(error.contains(why) && (error.contains("nothing was changed") || words.len() > 2), "{error}");
+    }
+    assert_eq!(call(&mut clients[0], &["ORDO.BEGIN"]), ok());
+    assert!(refusal(&mut clients[0], &["ORDO.SESSION", &given]).contains("within a transaction"));
+    assert_eq!(call(&mut clients[0], &["ORDO.ROLLBACK"]), ok());
+    assert_eq!(call(&mut clients[0], &["MULTI"]), ok());
+    assert!(refusal(&mut clients[0], &["ORDO.SESSION"]).contains("not allowed"));
+    assert_eq!(call(&mut clients[0], &["DISCARD"]), ok());
+    // The site is fenced: nobody knows whether what the client has seen remains.
+    cluster.process(5).kill();
+    let is_begun = || (cluster.admin(&["fence", "s6", "--yes"]).0 == Some(0)).then_some(());
+    poll(PATIENCE, is_begun).unwrap_or_else(|| panic!("{:?}", cluster.admin(&["fence", "s6", "--yes"])));
+    // Until the fence is decided, the token is taken.
+    let why = "'s6' was fenced after the token was given";
+    let is_refused = || match clients[0].call(&["ORDO.SESSION", &given]).expect("a reply") {
+        Answer::Error(text) => text.contains(why).then_some(()),
+        _ => None,
+    };
+    poll(PATIENCE, is_refused).expect("a token of a fenced site is refused");
+    let fresh = token(&mut clients[0]);
+    assert_eq!(call(&mut clients[1], &["ORDO.SESSION", &fresh]), ok());
+}
+
+#[test]
+fn a_client_is_told_when_its_writes_are_in_other_regions() {
+    // The sites of the first region resolve all keys.
+    let tables = |place: usize| if place < 3 { "resolves = [0, 1, 2, 3]" } else { "" };
+    let mut cluster = Cluster::with_partitions("replicas = 6\nregions_to_write_min = 2", tables);
+    let mut client = cluster.client(0);
+    let is_at = |cluster: &Cluster, place: usize, key: &str| {
+        call(&mut cluster.client(place), &["GET", key]) == text("1")
+    };
+    assert_eq!(call(&mut client, &["ORDO.WAIT", "REGIONS", "3", "100"]), ok(), "it has written nothing");
+    for round in 0..20 {
+        let key = format!("key:{round}");
+        assert_eq!(call(&mut client, &["SET", &key, "1"]), ok());
+        assert!((3..SITES).any(|place| is_at(&cluster, place, &key)), "the other region has {key}");
+        assert_eq!(call(&mut client, &["ORDO.WAIT", "REGION", "east", "3", "4000"]), ok());
+        assert!((3..SITES).all(|place| is_at(&cluster, place, &key)), "all of the other region have {key}");
+    }
+    for (words, why) in [
+        (&["ORDO.WAIT", "REGION", "north", "1", "0"][..], "there is no region 'north'"),
+        (&["ORDO.WAIT", "REGION", "east", "4", "0"], "has fewer sites there"),
+        (&["ORDO.WAIT", "REGIONS", "0", "0"], "must be from 1 to 64"),
+        (&["ORDO.WAIT", "REGION", "east", "1"], "syntax error"),
+    ] {
+        let error = refusal(&mut client, words);
+        assert!(error.contains(why), "{words:?}: {error}");
+    }
+    (3..SITES).for_each(|place| cluster.signal(place, Signal::STOP));
+    let since = Instant::now();
+    let unknown = refusal(&mut client, &["SET", "late", "1"]);
+    assert!(unknown.starts_with("ORDOUNKNOWN"), "{unknown}");
+    assert!(since.elapsed() < Duration::from_secs(12), "it waits for half of request_timeout_ms");
+    assert_eq!(call(&mut client, &["GET", "late"]), text("1"), "it has taken effect here");
+    assert_eq!(call(&mut client, &["ORDO.WAIT", "REGION", "west", "3", "4000"]), ok());
+    let since = Instant::now();
+    let unknown = refusal(&mut client, &["ORDO.WAIT", "REGION", "east", "1", "200"]);
+    assert!(unknown.starts_with("ORDOUNKNOWN fewer than 1 sites of region 'east'"), "{unknown}");
+    assert!(since.elapsed() < Duration::from_secs(3), "it waits as long as it says");
+    (3..SITES).for_each(|place| cluster.signal(place, Signal::CONT));
+    let has_come =
+        || (client.call(&["ORDO.WAIT", "REGIONS", "3", "0"]).expect("a reply") == ok()).then_some(());
+    poll(PATIENCE, has_come).expect("the other region gets it");
+    assert!((0..SITES).all(|place| is_at(&cluster, place, "late")));
+    assert_eq!(info(&cluster, 0, "regions_to_write_min"), 2);
 }

@@ -232,6 +232,8 @@ fn commands_blocks_and_scripts_are_transactions_over_all_partitions() {
         &["BGREWRITEAOF"],
         &["ORDO.BACKUP", "WHERE"],
         &["ORDO.CHANGES"],
+        &["ORDO.SESSION"],
+        &["ORDO.WAIT", "REGIONS", "1", "0"],
     ] {
         let refused = error(&mut here, words);
         assert!(refused.contains("is not served with protocol = \"hierarchy\": "), "{refused}");
