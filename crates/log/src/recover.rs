@@ -86,8 +86,8 @@ impl<D: Disk> Log<D> {
     }
 }
 
-/// Reads the journal's files as [`Log::open`] does, and changes nothing: a torn tail is left out, and stays on
-/// the disk.
+/// Reads the journal's files as [`Log::open`] does, and changes nothing: a torn tail is left out, and stays
+/// on the disk.
 pub(crate) fn read_back<D: Disk>(disk: &D, images: &mut Images) -> Result<Report, OpenError> {
     let names = disk.list().map_err(OpenError::io("listing the directory"))?;
     let segments = segments_of(&names);

@@ -87,7 +87,8 @@ fn told(client: &mut Client, all: &mut Vec<(String, Answer)>, words: &[&str]) {
     all.push((words.join(" "), answer));
 }
 
-const SCRIPT: &str = "local left = redis.call('DECRBY', KEYS[1], ARGV[1]) redis.call('HSET', KEYS[2], 'apples', ARGV[1]) \
+const SCRIPT: &str = "local left = redis.call('DECRBY', KEYS[1], ARGV[1]) \
+    redis.call('HSET', KEYS[2], 'apples', ARGV[1]) \
     redis.call('PUBLISH', 'sold', left) return {left, redis.call('HGET', KEYS[2], 'apples')}";
 
 /// Sends what writes in every way. Gives each transaction with what its client was told.

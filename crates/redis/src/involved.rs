@@ -43,8 +43,8 @@ impl Involved {
     }
 }
 
-/// The command inside a command (ORDO.IDEMPOTENT, ORDO.AT), by the words of the outer one: its words, its name
-/// first, or the error that is the reply. `None` for a command that has none inside.
+/// The command inside a command (ORDO.IDEMPOTENT, ORDO.AT), by the words of the outer one: its words, its
+/// name first, or the error that is the reply. `None` for a command that has none inside.
 pub(crate) fn inner_of<'a>(command: &Command, argv: &'a [Blob]) -> Option<Result<&'a [Blob], Reply>> {
     match command.run {
         Run::Idempotent => Some(idempotent::inner(&argv[1..])),

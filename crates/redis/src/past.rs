@@ -1,9 +1,9 @@
 //! ORDO.AT: a command that reads what was there at a moment of the past.
 //!
-//! `ORDO.AT <time> <command ...>` runs a data command that only reads, as if it had come at that time: it finds
-//! what had been written when the time was over, and entries whose time to live was over then are gone. The
-//! time is one of the order, in milliseconds since 1970, or, if it is negative, so many milliseconds before
-//! now.
+//! `ORDO.AT <time> <command ...>` runs a data command that only reads, as if it had come at that time: it
+//! finds what had been written when the time was over, and entries whose time to live was over then are gone.
+//! The time is one of the order, in milliseconds since 1970, or, if it is negative, so many milliseconds
+//! before now.
 //!
 //! It is a read beside the order ([`Procedure::moment`]): the node runs it at a snapshot of the past, if it
 //! keeps the versions of that time. It is in no block, no script and not in ORDO.IDEMPOTENT: these run in the
@@ -15,7 +15,8 @@ use crate::table::{self, Flags, Run};
 use txn::{Args, Blob, Call, Footprint, Procedure, ProcedureFuture, Reply, Tx, Weight};
 
 const NO_TIME: Reply = Reply::error(
-    "ERR the time of ORDO.AT is a number of milliseconds since 1970, or a negative number: so many before now",
+    "ERR the time of ORDO.AT is a number of milliseconds since 1970, or a negative number: so many before \
+     now",
 );
 /// What a call replies that reached the order, whatever sent it there.
 const ORDERED: Reply =

@@ -6,8 +6,8 @@
 //! floor no version is collected that a reader of a kept moment can see.
 //!
 //! Invariants:
-//! 1. Times and positions of the moments ascend. The oldest moment's position is the floor, which is set under
-//!    the moments' lock.
+//! 1. Times and positions of the moments ascend. The oldest moment's position is the floor, which is set
+//!    under the moments' lock.
 //! 2. A state is noted before its successor is published. So who holds the lock, and finds a state published,
 //!    finds all moments before it.
 

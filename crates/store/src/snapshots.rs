@@ -13,12 +13,12 @@
 //! with a higher candidate raised it later, looks at the slots later still, and finds `s`. The reader's
 //! retries end because a candidate never exceeds the final position.
 //!
-//! A *floor* keeps the versions of the past for readers that may come ([`Snapshots::keep_from`]): no collector
-//! raises the watermark above it. It only rises while there is one. A reader of the past stores its position
-//! into a slot and then loads the floor: if that is above its position, it was too late. A collector loads the
-//! floor before it looks at the slots: so if it has loaded one above the position, and has missed the slot,
-//! the reader's load comes later and finds that floor, or a higher one. And it loads the floor behind the
-//! slots once more: who sets the first floor protects it by an ordinary snapshot until it is set.
+//! A *floor* keeps the versions of the past for readers that may come ([`Snapshots::keep_from`]): no
+//! collector raises the watermark above it. It only rises while there is one. A reader of the past stores its
+//! position into a slot and then loads the floor: if that is above its position, it was too late. A collector
+//! loads the floor before it looks at the slots: so if it has loaded one above the position, and has missed
+//! the slot, the reader's load comes later and finds that floor, or a higher one. And it loads the floor
+//! behind the slots once more: who sets the first floor protects it by an ordinary snapshot until it is set.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -113,9 +113,9 @@ impl Snapshots {
         *self.overflow.lock().entry(position.0).or_insert(0) += 1;
         SLOTS
     }
-    /// Keeps what readers at a position and behind it need, whether there are any; or nothing for readers that
-    /// there are not. The first position is protected by a snapshot until this returns, and later ones are not
-    /// below the one before: callers take turns.
+    /// Keeps what readers at a position and behind it need, whether there are any; or nothing for readers
+    /// that there are not. The first position is protected by a snapshot until this returns, and later ones
+    /// are not below the one before: callers take turns.
     pub fn keep_from(&self, position: Option<Position>) {
         self.floor.store(position.map_or(NO_FLOOR, |position| position.0), Ordering::SeqCst);
     }

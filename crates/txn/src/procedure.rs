@@ -45,8 +45,9 @@ pub trait Procedure: Send + Sync + 'static {
         None
     }
 
-    /// The moment of the past at which a call reads, if it does not read the present: milliseconds since 1970,
-    /// or, if that is negative, so many before now. Such a call only reads, takes long, and is never ordered.
+    /// The moment of the past at which a call reads, if it does not read the present: milliseconds since
+    /// 1970, or, if that is negative, so many before now. Such a call only reads, takes long, and is never
+    /// ordered.
     fn moment(&self, _args: &[Blob]) -> Option<i64> {
         None
     }

@@ -14,8 +14,8 @@
 //! has a number of its own, and no process that has written to the old one is known to it.
 //!
 //! [`Replay::execute_for_changes`] also gives what each transaction has changed, for `ordo export`.
-//! [`Replay::execute_and_trace`] shows one of them, for `ordo replay`, which finds the order of a stopped node
-//! in a [`KeptOrder`].
+//! [`Replay::execute_and_trace`] shows one of them, for `ordo replay`, which finds the order of a stopped
+//! node in a [`KeptOrder`].
 
 mod changes;
 mod kept;
@@ -261,8 +261,8 @@ impl Replay {
         Ok(epoch)
     }
 
-    /// Hands the next epoch to the engines, which may execute it, and not yet final-commit it. `see` sees what
-    /// each partition gets.
+    /// Hands the next epoch to the engines, which may execute it, and not yet final-commit it. `see` sees
+    /// what each partition gets.
     fn deliver(
         &mut self,
         batches: &[Bytes],

@@ -110,7 +110,8 @@ pub fn run(replay: &Replay) -> Result<()> {
             match &trace.difference {
                 None => Ok(()),
                 Some(what) => bail!(
-                    "{what} differs between two executions of the transaction: a bug of Ordo, please report it"
+                    "{what} differs between two executions of the transaction: a bug of Ordo, please \
+                     report it"
                 ),
             }
         }

@@ -41,8 +41,8 @@ impl Show {
     pub fn extent(&self, source: &Source) -> String {
         if !self.json {
             return format!(
-                "{}\n--at EPOCH lists the transactions of an epoch, --request NAME and --position NUMBER show \
-                 one\n",
+                "{}\n--at EPOCH lists the transactions of an epoch, --request NAME and --position NUMBER \
+                 show one\n",
                 source.extent()
             );
         }

@@ -120,8 +120,8 @@ impl Source {
         }
     }
 
-    /// Holds the order and the state digest against the checkpoint of the same epoch, if there is one; and the
-    /// entries, if that is wanted. Says whether the state is known to be that of the checkpoint.
+    /// Holds the order and the state digest against the checkpoint of the same epoch, if there is one; and
+    /// the entries, if that is wanted. Says whether the state is known to be that of the checkpoint.
     pub fn check(&self, replay: &Replay, with_entries: bool) -> Result<bool> {
         let epoch = replay.end().epoch;
         let here = self.checkpoints.iter().find(|states| states.iter().any(|state| state.epoch == epoch));

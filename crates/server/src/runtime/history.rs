@@ -1,8 +1,8 @@
 //! The past that a node by itself keeps, and reads of it (ORDO.AT).
 //!
 //! The node's tick lets time pass for the history: versions stay as long as readers of the last
-//! `history-seconds` need them ([`store::View::keep_history`]). Where memory is short, the evictor gives up the
-//! older half of the past before it evicts anything, as often as needed.
+//! `history-seconds` need them ([`store::View::keep_history`]). Where memory is short, the evictor gives up
+//! the older half of the past before it evicts anything, as often as needed.
 //!
 //! Nodes of a cluster keep none: each would know another past of partitions that it follows.
 
@@ -64,8 +64,8 @@ impl Inner {
         match reader.run_at(request, time_ms) {
             Ok(read) => read,
             Err(NoPast::NotKept) => refused(
-                "ERR no old versions are kept: CONFIG SET history-seconds says for how long they are to be, from \
-                 then on"
+                "ERR no old versions are kept: CONFIG SET history-seconds says for how long they are to be, \
+                 from then on"
                     .to_owned(),
             ),
             Err(NoPast::Before(oldest_ms)) => refused(format!(

@@ -152,8 +152,8 @@ impl KeptOrder {
         Ok(KeptOrder { checkpoints, batches, unagreed: (held - agreed) as u64 })
     }
 
-    /// What each checkpoint says of the partitions, in their order; the oldest checkpoint first. That of epoch
-    /// 0 is the empty database.
+    /// What each checkpoint says of the partitions, in their order; the oldest checkpoint first. That of
+    /// epoch 0 is the empty database.
     pub fn checkpoints(&self) -> impl Iterator<Item = Vec<CheckpointState>> {
         let all = self.checkpoints.iter();
         all.map(|checkpoint| checkpoint.states.iter().cloned().map(CheckpointState::from).collect())

@@ -69,7 +69,8 @@ fn a_client_waits_until_the_site_has_what_its_token_counts() {
     assert_eq!(group.followed, []);
 }
 
-/// Site 0 has seen, in partition 0, what follows an update of partition 1, which it lacks. The token has both.
+/// Site 0 has seen, in partition 0, what follows an update of partition 1, which it lacks. The token has
+/// both.
 #[test]
 fn a_token_counts_what_its_site_depends_on_elsewhere() {
     let mut group = Group::new(3, &[&[0, 1], &[1, 2]]);
