@@ -163,7 +163,7 @@ impl Replay {
         for (partition, base) in (0..).map(PartitionId).zip(bases) {
             states.push(BaseState::decode(&base.state).ok_or(BadBase(partition))?);
         }
-        Replay::behind(states, registry, skips, &mut |partition, state, engine| {
+        Replay::behind(states, registry, skips, |partition, state, engine| {
             let view = engine.view();
             let input = open(partition).map_err(|error| ReplayError::Checkpoint(partition, error.into()))?;
             let header = store::checkpoint::read(input, |image| view.load(image))
@@ -184,7 +184,7 @@ impl Replay {
         states: Vec<BaseState>,
         registry: Registry,
         skips: Arc<Skips>,
-        load: &mut dyn FnMut(PartitionId, &BaseState, &Arc<dyn Engine>) -> Result<(), ReplayError>,
+        mut load: impl FnMut(PartitionId, &BaseState, &Arc<dyn Engine>) -> Result<(), ReplayError>,
     ) -> Result<Replay, ReplayError> {
         let first = states.first().cloned().ok_or(BadBase(PartitionId(0)))?;
         check_level(&first.map, LEVEL)?;

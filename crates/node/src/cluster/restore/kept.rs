@@ -184,7 +184,7 @@ impl KeptOrder {
     ) -> Result<Replay, ReplayError> {
         let found = self.checkpoints.iter().find(|checkpoint| checkpoint.epoch() == epoch);
         let Checkpoint { bases, states } = found.ok_or(ReplayError::Gap(epoch))?;
-        Replay::behind(states.clone(), registry, skips, &mut |partition, _, engine| {
+        Replay::behind(states.clone(), registry, skips, |partition, _, engine| {
             if let Some(base) = bases.get(&partition) {
                 load(disk, partition, base, engine, &mut || {})?;
             }
