@@ -24,7 +24,7 @@ fn wait_until_below(client: &mut Client, bytes: u64) {
     let start = Instant::now();
     while client.info_number("used_memory") > bytes {
         let waited = start.elapsed();
-        assert!(waited < Duration::from_secs(120), "more than {bytes} bytes are used");
+        assert!(waited < PATIENCE, "more than {bytes} bytes are used");
     }
 }
 
@@ -37,6 +37,8 @@ fn settle(client: &mut Client) {
 }
 
 const MB: u64 = 1 << 20;
+/// Tombstones make room when they are collected, and a busy machine collects late.
+const PATIENCE: Duration = Duration::from_secs(400);
 
 // One test, because what is used is that of the process.
 #[test]
@@ -69,7 +71,7 @@ fn what_there_is_no_room_for_goes() {
     // They are counted a moment after they have gone.
     let start = Instant::now();
     while client.info_number("evicted_keys") < 10_100 - keys as u64 {
-        assert!(start.elapsed() < Duration::from_secs(120), "{keys} left, more counted");
+        assert!(start.elapsed() < PATIENCE, "{keys} left, more counted");
     }
 
     // What has no time to live stays under a volatile policy; when nothing else is left, writes are refused
@@ -118,7 +120,7 @@ fn what_there_is_no_room_for_goes() {
         if left < 15_000 {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(120), "{left} keys are left");
+        assert!(start.elapsed() < PATIENCE, "{left} keys are left");
     }
     settle(&mut client);
     // They are counted a moment after they have gone.
@@ -129,7 +131,7 @@ fn what_there_is_no_room_for_goes() {
         if evicted == 20_000 - left {
             break left;
         }
-        assert!(start.elapsed() < Duration::from_secs(120), "{left} left, {evicted} evicted");
+        assert!(start.elapsed() < PATIENCE, "{left} left, {evicted} evicted");
     };
     assert!((2_000..15_000).contains(&left), "{left} left");
 
@@ -146,7 +148,7 @@ fn what_there_is_no_room_for_goes() {
             if client.line(&format!("SET more {value}")).starts_with("-OOM") {
                 break;
             }
-            assert!(start.elapsed() < Duration::from_secs(120), "there is always room");
+            assert!(start.elapsed() < PATIENCE, "there is always room");
         }
         client.line(&format!("CONFIG SET maxmemory-policy {policy}"));
         for number in 0..300 {
