@@ -289,7 +289,7 @@ impl SnapshotReader {
         Ok((self.access_at(snapshot, now_ms), now_ms))
     }
 
-    /// What a run at a snapshot reads through.
+    /// The access through which a run reads a snapshot.
     fn access_at(&mut self, snapshot: Snapshot, now_ms: u64) -> Box<SnapshotAccess> {
         let mut access = match self.access.take() {
             Some(access) => access,

@@ -605,7 +605,7 @@ fn a_client_that_goes_on_at_another_site_with_a_token_sees_what_it_has_seen() {
         assert_eq!(call(&mut clients[to], &["ORDO.SESSION", &token]), ok());
         let seen = call(&mut clients[to], &["GET", key]);
         assert_eq!(seen, text(&value), "s{} behind a token of s{}", to + 1, from + 1);
-        // What the client has read goes on with it, too.
+        // The token counts the client's reads, too.
         let third = (to + 1) % SITES;
         let token = self::token(&mut clients[to]);
         assert_eq!(call(&mut clients[third], &["ORDO.SESSION", &token]), ok());

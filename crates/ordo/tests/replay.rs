@@ -151,7 +151,7 @@ fn every_transaction_is_shown_with_what_its_client_was_told() {
     let by_position = &later["positions"][0]["position"].to_string();
     assert_eq!(replayed(&dir, &["--position", by_position, "--verify"]), later);
 
-    // What is not there is said, with what is.
+    // Epochs that are not there are refused, with those that are.
     let end = &extent["end"]["epoch"].to_string();
     for (words, text) in [
         (&["--at", "99999999"][..], "is behind the end of the order: epochs 1 to"),
@@ -172,7 +172,7 @@ fn every_transaction_is_shown_with_what_its_client_was_told() {
     assert_eq!(at_its_time, newest);
     assert!(files(&data) == before, "the directory was changed");
 
-    // What leads to another state than the replicas had is noticed.
+    // An execution that leads to another state than the replicas had is noticed.
     let skips = data.join("skips.txt");
     let name = all[1]["request"].as_str().expect("a name");
     std::fs::write(&skips, format!("{name} in-force\n")).expect("written");

@@ -18,7 +18,7 @@ const NO_TIME: Reply = Reply::error(
     "ERR the time of ORDO.AT is a number of milliseconds since 1970, or a negative number: so many before \
      now",
 );
-/// What a call replies that reached the order, whatever sent it there.
+/// The reply of a call that has reached the order.
 const ORDERED: Reply =
     Reply::error("ERR ORDO.AT reads beside the order, and this node orders it: send it again by itself");
 
@@ -54,7 +54,7 @@ pub(crate) fn inner(args: &[Blob]) -> Result<&[Blob], Reply> {
     Past::parse(args).map(|past| past.argv)
 }
 
-/// What a call touches. The error is the reply.
+/// The footprint of a call. The error is the reply.
 pub(crate) fn footprint(args: &[Blob]) -> Result<Footprint, Reply> {
     // A reader's thread runs it: old versions may be many.
     Past::parse(args).map(|_| Footprint { weight: Weight::Heavy, ..Footprint::read_only() })
@@ -68,7 +68,7 @@ impl Procedure for PastProcedure {
         "redis.at"
     }
     fn footprint(&self, args: &Args) -> Footprint {
-        // What is refused reads nothing.
+        // A refused call reads nothing.
         footprint(args).unwrap_or_else(|_| Footprint::of_keys(Vec::new(), Vec::new()))
     }
     fn moment(&self, args: &[Blob]) -> Option<i64> {

@@ -136,7 +136,7 @@ mod tests {
         Final { position: Position(position), time_ms, live: 0 }
     }
 
-    /// What a key held at a time, as text.
+    /// The entry of a key at a time.
     fn held(partition: &Partition<()>, time_ms: u64) -> Result<Option<Entry>, NoPast> {
         let snapshot = partition.open_at(time_ms)?;
         let read = partition.read_at(&snapshot, &Key::from("a"));
@@ -149,7 +149,7 @@ mod tests {
         let mut live = 0;
         partition.install(Position(position), false, [(Key::from("a"), entry)], &mut live);
         partition.publish(at(time_ms, position));
-        // Whatever may be collected is.
+        // All that may be collected is.
         partition.collect(usize::MAX);
     }
 

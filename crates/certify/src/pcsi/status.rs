@@ -42,7 +42,7 @@ pub struct RemoteStatus {
 }
 
 impl Pcsi {
-    /// What became of remote reads and granted numbers.
+    /// The counts of remote reads and of granted numbers.
     pub fn remote_status(&self) -> RemoteStatus {
         let (out, void) = self.grants();
         let (numbers_out, numbers_void) = (out as u64, void as u64);

@@ -52,7 +52,7 @@ pub enum TokenRefusal {
     FencedHere,
     /// The token counts updates of this very site that the site does not have.
     LostHere,
-    /// The token was given after fences of these sites, of which this site has not heard in time.
+    /// The token was given after fences of these sites, and this site has not heard of them in time.
     UnheardFences(BTreeSet<NodeId>),
     /// This site has not got in time what the token counts of these sites.
     Lacks(BTreeSet<NodeId>),
@@ -195,7 +195,7 @@ impl Pcsi {
         token.clocks.iter().all(|(&of, clock)| self.view(of).is_none_or(|view| view.covers(clock)))
     }
 
-    /// The sites of which this one lacks what a token counts.
+    /// The sites whose updates a token counts and this site lacks.
     fn lacks_of(&self, token: &SessionToken) -> TokenRefusal {
         let lacked = token.clocks.iter().flat_map(|(&of, clock)| {
             let view = self.view(of);

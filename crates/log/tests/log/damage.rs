@@ -318,7 +318,7 @@ fn a_journal_that_is_not_accepted_stays_as_it_is_with_its_torn_tail() {
         assert!(matches!(error, OpenError::NotAccepted { partition } if partition == refused), "{error}");
         assert!(contents(&disk) == before);
     }
-    // Who only reads it is told the same, and changes nothing, either.
+    // A reader that may not repair it is told the same, and changes nothing, either.
     let (found, told) = Journal::read(&disk).expect("it is whole");
     assert!(found == state && told.cut.is_some() && contents(&disk) == before, "{told:?}");
     let accepts = |partition, base: &log::Base| state[&partition].base == *base;

@@ -181,7 +181,7 @@ pub fn check_state(objects: &Objects, chain: &Chain, replay: &Replay) -> Result<
     hold_against(replay, &states_of(&manifest)?).map(|_| ())
 }
 
-/// What the checkpoint of a manifest says of each partition, in their order.
+/// The states of all partitions in the checkpoint of a manifest, in their order.
 pub fn states_of(manifest: &Manifest) -> Result<Vec<CheckpointState>> {
     let files = (0..).map(PartitionId).zip(&manifest.files);
     files.map(|(partition, file)| Ok(CheckpointState::of(partition, &file.base()?)?)).collect()

@@ -69,7 +69,7 @@ pub struct Replay {
     json: bool,
 }
 
-/// What to execute up to.
+/// The end of the execution.
 #[derive(Clone, Copy)]
 enum Target {
     Epoch(u64, Option<Wanted>),

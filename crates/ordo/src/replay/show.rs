@@ -26,7 +26,7 @@ pub struct Show {
     pub limit: usize,
 }
 
-/// Where the execution has come to.
+/// The place that the execution has reached.
 pub struct Place {
     /// The end of the epoch.
     pub tip: Tip,
@@ -37,7 +37,7 @@ pub struct Place {
 }
 
 impl Show {
-    /// What can be executed again.
+    /// The epochs that can be executed again.
     pub fn extent(&self, source: &Source) -> String {
         if !self.json {
             return format!(
@@ -395,7 +395,7 @@ fn escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// What fits into a line.
+/// A text that fits into a line.
 fn cut(text: &str) -> String {
     match text.char_indices().nth(CHARS_MAX) {
         Some((end, _)) => format!("{}... ({} characters)", &text[..end], text.chars().count()),

@@ -34,7 +34,7 @@ enum Order {
     Backup { objects: Objects, chain: Chain },
 }
 
-/// Where a checkpoint is in the order.
+/// The place of a checkpoint in the order.
 pub fn tip_of(states: &[CheckpointState]) -> Tip {
     let first = states.first();
     first.map_or(Tip { epoch: 0, time_ms: 0, digest: 0 }, |state| Tip {
@@ -166,7 +166,7 @@ impl Source {
         Ok(epoch)
     }
 
-    /// Which epochs can be executed again, in words.
+    /// The epochs that can be executed again, in words.
     pub fn extent(&self) -> String {
         let checkpoints: Vec<Tip> = self.checkpoints.iter().map(|states| tip_of(states)).collect();
         let (first, end) = (checkpoints[0], self.end);

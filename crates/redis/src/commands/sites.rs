@@ -14,7 +14,7 @@ pub const SESSION: &str = "redis.ordo.session";
 /// The procedure of ORDO.WAIT.
 pub const WAIT: &str = "redis.ordo.wait";
 
-/// What the commands reply where no sites commit alone.
+/// The reply of the commands where no sites commit alone.
 pub const NEEDS_SITES: Reply = Reply::error(
     "ERR only where the cluster.toml says protocol = \"pcsi\" do sites commit alone, and not within a block \
      or another command: elsewhere each client sees what any client was told",

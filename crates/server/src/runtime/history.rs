@@ -19,7 +19,7 @@ pub const NO_PAST_OF_CLUSTERS: Reply = Reply::error(
 );
 
 impl Runtime {
-    /// Has the versions of the last so many milliseconds kept; none with 0, and none in a cluster.
+    /// Keeps the versions of this number of last milliseconds; none with 0, and none in a cluster.
     pub fn set_history_ms(&self, history_ms: u64) {
         let wanted = if self.has_past() { history_ms } else { 0 };
         self.inner.history_ms.store(wanted, Ordering::Relaxed);

@@ -25,13 +25,13 @@ pub enum KeptError {
          of a node that keeps all, or a backup", list(.0)
     )]
     Partial(Vec<PartitionId>),
-    /// What the journal says of checkpoints cannot be used.
+    /// The journal names checkpoints that cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] LoadError),
     /// A log has a gap.
     #[error("the log of {partition} has no batch of epoch {}: a bug of Ordo, please report it", epoch.0)]
     Gap {
-        /// Whose log.
+        /// The group whose log it is.
         partition: PartitionId,
         /// The first epoch that is missing.
         epoch: Epoch,
@@ -49,7 +49,7 @@ fn list(partitions: &[PartitionId]) -> String {
     all.join(", ")
 }
 
-/// What a directory has of the order.
+/// The part of the order that a directory has.
 ///
 /// Guarantees: (1) the epochs of `batches` follow each other, and each has a batch of every group; (2) they
 /// begin behind the first of `checkpoints`, and no checkpoint is behind the last of them.
@@ -99,7 +99,7 @@ fn read_state(partition: PartitionId, base: &Base) -> Result<BaseState, BadBase>
     BaseState::decode(&base.state).ok_or(BadBase(partition))
 }
 
-/// What the journal has of a group's log.
+/// The part of a group's log that the journal has.
 struct Log {
     /// The batches of the epochs behind the first checkpoint.
     batches: Vec<Bytes>,

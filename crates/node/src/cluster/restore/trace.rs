@@ -25,12 +25,12 @@ use txn::{
     Entry, Epoch, Key, Outcome, PartitionId, Position, Reply, Request, RequestName, ScanRange, Space, Stop,
 };
 
-/// Which transaction of an epoch is to be shown.
+/// The transaction of an epoch that is to be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// The request of this name.
     Request(RequestName),
-    /// Whatever is at this position of a partition.
+    /// The one at this position of a partition.
     Position(PartitionId, Position),
 }
 
@@ -59,14 +59,14 @@ pub enum Looked {
     Count(u64),
 }
 
-/// What a transaction left of a key.
+/// A key before and behind a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The key.
     pub key: Key,
-    /// What it held before; it may have expired.
+    /// Its entry before; it may have expired.
     pub before: Option<Entry>,
-    /// What it holds behind the transaction; `None` if it was deleted.
+    /// Its entry behind the transaction; `None` if it was deleted.
     pub after: Option<Entry>,
 }
 
@@ -123,7 +123,7 @@ impl Found {
     }
 }
 
-/// What came of the run at the snapshot.
+/// The outcome of the run at the snapshot.
 struct Run {
     found: Found,
     past: Past,

@@ -287,7 +287,7 @@ fn regions_to_write_min(
     Ok(minimum)
 }
 
-/// A partition has so many sites, unless the description says otherwise.
+/// The sites of a partition, unless the description says otherwise.
 const REPLICAS_DEFAULT: usize = 3;
 
 /// Sites of each partition.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const CLUSTER_BYTES: usize = 8;
 const PROOF_BYTES: usize = 16;
-/// What the secret proves here, and nowhere else.
+/// The use of the secret here, so that a proof counts nowhere else.
 const PURPOSE: &[u8] = b"ordo session token 1";
 
 /// Why a token does not open.

@@ -26,7 +26,7 @@ const WHILE_OPEN: Reply = Reply::error(
      send them before ORDO.BEGIN, or behind ORDO.COMMIT",
 );
 
-/// What a node needs for these commands.
+/// The things that a node needs for these commands.
 pub struct SiteCommands {
     seal: TokenSeal,
     /// The sites of each region.

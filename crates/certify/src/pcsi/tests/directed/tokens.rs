@@ -23,7 +23,7 @@ impl Group {
         self.followed.pop()
     }
 
-    /// What the client hears within the time that it may wait.
+    /// The outcome that the client hears within the time that it may wait.
     fn heard_in_time(&mut self) -> Option<Result<(), TokenRefusal>> {
         self.tick(self.options.vote_ticks_max + 1);
         self.followed.pop()
@@ -122,7 +122,7 @@ fn reads_behind_a_token(restarts: bool) -> (bool, Vec<Record>) {
     (is_there(answers.pop()), followed)
 }
 
-/// What the transaction hears of the key from site 1, if it hears something.
+/// The answer of site 1 to the transaction, if it answers.
 fn holder_answers(group: &mut Group, id: txn::RequestId, key: &Key) -> Option<Answer> {
     group.lose(0, 2);
     let mut answer = look(group, 0, id, key);
