@@ -12,7 +12,7 @@ const COPIES: &str = "nodes tell each other of no writes: use an ordered cluster
 const SCRIPTS: &str = "nobody lists keys, so a node cannot find all scripts that were loaded";
 const SAVES: &str = "the journal has what was acknowledged: stop the node to copy its files";
 const CHANGES: &str = "there is no one order of which an exporter could tell the changes";
-const BACKUPS: &str = "there is no checkpoint of one moment: stop all nodes to copy their files";
+const BACKUPS: &str = "there is no one order to back up or to export: stop all nodes to copy their files";
 const IDEMPOTENT: &str =
     "nobody removes the records of ids there: write the id's key in the same transaction";
 const PAST: &str = "nodes keep no old versions";

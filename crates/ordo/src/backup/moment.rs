@@ -114,7 +114,7 @@ pub fn list(objects: &Objects) -> Result<()> {
         };
         let begin = chain.tip_of(objects, first)?;
         println!(
-            "chain {number}: epochs {} to {}, {} to {}, {} checkpoints, {} objects of the log",
+            "chain {number}: epochs {} to {}, {} to {}, checkpoints {}, objects of the log {}",
             begin.epoch,
             end.epoch,
             shown(begin.time_ms),
