@@ -57,16 +57,16 @@ fn maat_keeps_its_promises() {
 
 #[test]
 fn a_hierarchy_with_locks_keeps_its_promises() {
-    keeps_its_promises_in(SystemKind::HierarchyLocks, 12);
+    keeps_its_promises_in(SystemKind::HierarchyLocks, 6);
 }
 
 #[test]
 fn a_hierarchy_with_timestamps_keeps_its_promises() {
-    keeps_its_promises_in(SystemKind::HierarchyTimestamps, 12);
+    keeps_its_promises_in(SystemKind::HierarchyTimestamps, 6);
 }
 
 fn keeps_its_promises(system: SystemKind) {
-    keeps_its_promises_in(system, 25);
+    keeps_its_promises_in(system, 10);
 }
 
 fn keeps_its_promises_in(system: SystemKind, count: u64) {
@@ -215,8 +215,13 @@ fn catches(system: SystemKind, mutants: impl IntoIterator<Item = Mutant>, firsts
 
 #[test]
 fn every_mutant_of_sites_and_of_the_register_is_caught() {
-    let firsts =
-        [(Mutant::PromiseBeforeSync, 152), (Mutant::ReadWithoutIndex, 1468), (Mutant::MistakeAttempts, 53)];
+    let firsts = [
+        (Mutant::PromiseBeforeSync, 152),
+        (Mutant::ReadWithoutIndex, 1468),
+        (Mutant::MistakeAttempts, 53),
+        (Mutant::EndUnordered, 144),
+        (Mutant::TakeForgottenForNew, 10),
+    ];
     catches(SystemKind::Register, Mutant::OF_SITES.into_iter().chain(Mutant::OF_CERTIFIERS), &firsts);
 }
 
@@ -234,7 +239,8 @@ fn every_mutant_of_two_phase_commit_is_caught() {
         [Mutant::CertifyNothing, Mutant::CertifyTwice, Mutant::ForgetSessions, Mutant::TakeForgottenForNew];
     for mutant in Mutant::OF_TWO_PHASE.into_iter().chain(shared) {
         let first = match mutant {
-            Mutant::TellBeforeDecided => 83,
+            Mutant::TellBeforeDecided => 86,
+            Mutant::TakeForgottenForNew => 10,
             _ => 1,
         };
         catches_from(|seed| options(SystemKind::NoWait, seed), mutant, first);
@@ -292,6 +298,8 @@ fn every_mutant_of_hierarchical_validation_is_caught() {
             Mutant::WriteBesideTentative => 34,
             Mutant::ForgetDecision => 21,
             Mutant::ReadBesideTentative => 19,
+            Mutant::ForgetPrepared => 6,
+            Mutant::AbortAlone => 8,
             _ => 1,
         };
         let draw: fn(SystemKind, u64) -> Options = match mutant {
