@@ -10,7 +10,7 @@ use super::sorts::{
     may_write, speaks_http, waits_for_writers,
 };
 use super::transaction::{self, Published};
-use super::{Completion, Hold, NO_AUTH, Session, ThreadContext};
+use super::{BULKY_WORK, Completion, Hold, LONG_WORK, NO_AUTH, Session, ThreadContext};
 use crate::observe::Subject;
 use crate::runtime::NO_PAST_OF_CLUSTERS;
 use crate::shared::MemoryState;
@@ -66,6 +66,7 @@ impl Session {
             return;
         }
         self.is_bulky = bulky_max.is_some();
+        self.work = if self.is_bulky { BULKY_WORK } else { LONG_WORK };
         if authenticates(command, &argv) && self.attempt.is_none() {
             let Some(at_once) = self.begin_attempt(thread, argv) else {
                 return;

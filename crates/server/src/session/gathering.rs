@@ -153,23 +153,25 @@ impl Default for ShortCommands {
 }
 
 impl Session {
-    /// The name of a command that may be in a gathering, if it is one.
+    /// The name of a command that may be in a gathering, if it is one. Notes how much work it is.
     #[inline]
     pub(super) fn gathered_name(
-        &self,
+        &mut self,
         thread: &ThreadContext<'_>,
         resolved: &Resolved,
         argv: &Args,
         memory: Memory,
     ) -> Option<&'static str> {
-        let is_gathered = thread.commands.short.0[resolved.number().index()]
+        let is_short = thread.commands.short.0[resolved.number().index()]
             && resolved.subplace.is_none()
             && !self.is_bulky
-            && memory == Memory::Ample
             && argv.len() <= WORDS_MAX + 1
             && bytes(argv) <= BYTES_MAX
-            && !trims(resolved.command, argv)
-            && thread.shared.runtime.gathers_commands();
+            && !trims(resolved.command, argv);
+        if is_short {
+            self.work = 1;
+        }
+        let is_gathered = is_short && memory == Memory::Ample && thread.shared.runtime.gathers_commands();
         is_gathered.then_some(resolved.command.name)
     }
 
@@ -201,7 +203,7 @@ impl Session {
         submissions.bytes += bytes;
         thread.counters.submitted.add(1);
         self.call_is_about(|| subject);
-        self.await_reply(bytes, None);
+        self.await_reply(bytes, 0, None);
         self.replies.ride(leader);
         None
     }

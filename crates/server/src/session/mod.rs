@@ -80,7 +80,7 @@ use reads::StrictReads;
 use redis_surface::codec::{Protocol, reads_ahead};
 use redis_surface::table::{Command, Flags, Run};
 use redis_surface::{Involved, Watched};
-use replies::{Answered, Replies, Treatment, reply_of};
+use replies::{Answered, Replies, Share, Treatment, reply_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -162,8 +162,15 @@ impl Completion {
 
 /// A command or block of more words than this takes long enough to leave it to an executor.
 const LIGHT_WORDS_MAX: usize = 1024;
-/// How much of a connection's work may be unfinished before it is not read any more.
-const UNFINISHED_REQUESTS_MAX: usize = 1024;
+/// How much work of a connection may be unfinished before it is not read any more: as much as that of so many
+/// short commands. Other connections' commands are ordered behind it, and wait for it.
+const UNFINISHED_WORK_MAX: usize = 1024;
+/// The work of a command that takes longer than a short one (see [`gathering`]).
+const LONG_WORK: usize = 8;
+/// The work of one that may have a large reply: of a script, of a block beside its words.
+const BULKY_WORK: usize = 16;
+/// So many words of a request are the work of a short command, too.
+const WORDS_OF_WORK: usize = 4;
 /// How many bytes of arguments its unfinished requests may have before the connection is not read any more.
 const UNFINISHED_BYTES_MAX: usize = 64 << 20;
 /// How many bytes of encoded replies may wait behind unfinished requests before the connection is not read
@@ -206,6 +213,8 @@ pub struct Session {
     waiting: Option<Box<waiting::Waiting>>,
     /// The reply of the present command may be large.
     is_bulky: bool,
+    /// The work of the present command, but for its words: see [`Share`].
+    work: usize,
     /// The present command's name, if it may be ordered together with others: see [`gathering`].
     gathered: Option<&'static str>,
     /// Beyond so many bytes that the client has not taken, its commands wait.
@@ -242,6 +251,7 @@ impl Session {
             tracks: None,
             waiting: None,
             is_bulky: false,
+            work: LONG_WORK,
             gathered: None,
             output_max: usize::MAX,
             attempt: None,
@@ -297,7 +307,7 @@ impl Session {
         self.hold.is_none()
             && self.aside.is_none()
             && !self.closing
-            && self.replies.awaited_count() < UNFINISHED_REQUESTS_MAX
+            && self.replies.awaited_work() < UNFINISHED_WORK_MAX
             && self.replies.awaited_bytes() < UNFINISHED_BYTES_MAX
             && self.replies.held_bytes() < HELD_BYTES_MAX
     }
@@ -496,7 +506,8 @@ impl Session {
         if let Some(outcome) = outcome.filter(|_| strayed.is_none()) {
             return self.answer_read(thread, outcome, completion);
         }
-        self.await_reply(request.args.iter().map(|word| word.len()).sum(), completion);
+        let bytes = request.args.iter().map(|word| word.len()).sum();
+        self.await_reply(bytes, request.args.len(), completion);
         if let Some(missing) = strayed {
             return self.order_again(thread, flight, missing);
         }
@@ -578,9 +589,9 @@ impl Session {
         }
     }
 
-    /// Gives the reply to a request its place among the connection's replies. `bytes`: those of the request's
-    /// arguments.
-    fn await_reply(&mut self, bytes: usize, completion: Option<Completion>) {
+    /// Gives the reply to a request its place among the connection's replies. `bytes` and `words`: those of
+    /// the request's arguments.
+    fn await_reply(&mut self, bytes: usize, words: usize, completion: Option<Completion>) {
         let treatment = match completion {
             Some(completion) => {
                 if completion.holds() {
@@ -593,7 +604,8 @@ impl Session {
             None => Treatment::Drop,
         };
         let call = self.call.take();
-        self.replies.expect(treatment, self.protocol, bytes, self.is_bulky, call);
+        let share = Share { bytes, work: self.work + words / WORDS_OF_WORK, bulky: self.is_bulky };
+        self.replies.expect(treatment, self.protocol, share, call);
     }
 
     /// Answers the present command.

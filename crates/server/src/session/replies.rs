@@ -40,12 +40,20 @@ struct Awaited {
     /// How many requests behind it were ordered together with it, and have their outcomes in its own.
     riders: usize,
     call: Option<Call>,
-    /// The bytes of the request's arguments.
-    bytes: usize,
-    /// Whether its reply may be large.
-    bulky: bool,
+    share: Share,
     /// Replies to later commands that were answered at once.
     after: Option<Box<Output>>,
+}
+
+/// The share of an awaited request in the bounds of its connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Share {
+    /// The bytes of its arguments.
+    pub bytes: usize,
+    /// About how long it takes: a short command is 1 (see [`super::gathering`]).
+    pub work: usize,
+    /// Whether its reply may be large.
+    pub bulky: bool,
 }
 
 /// The reply queue of a connection.
@@ -55,16 +63,17 @@ pub struct Replies {
     output: Output,
     awaited: VecDeque<Awaited>,
     first_sequence: u64,
-    /// The sum of all `bytes`.
+    /// The sums of all shares.
     awaited_bytes: usize,
+    awaited_work: usize,
+    /// How many awaited requests may have a large reply.
+    awaited_bulky: usize,
     /// Bytes in all `after`s.
     held_bytes: usize,
     /// Bytes of pushes that were appended since all was sent, and how many of those are in the output's own
     /// buffers.
     pushed_bytes: usize,
     pushed_own_bytes: usize,
-    /// How many awaited requests may have a large reply.
-    awaited_bulky: usize,
     /// A guess at the length of such a reply, from those that came last.
     bulky_bytes: usize,
 }
@@ -126,14 +135,12 @@ impl Replies {
         }
     }
 
-    /// Appends an awaited request, whose arguments have `bytes`, and gives it its sequence number. `bulky`:
-    /// its reply may be large.
+    /// Appends an awaited request, and gives it its sequence number.
     pub fn expect(
         &mut self,
         treatment: Treatment,
         protocol: Protocol,
-        bytes: usize,
-        bulky: bool,
+        share: Share,
         call: Option<Call>,
     ) -> u64 {
         let sequence = self.next_sequence();
@@ -143,12 +150,12 @@ impl Replies {
             outcome: None,
             riders: 0,
             call,
-            bytes,
-            bulky,
+            share,
             after: None,
         });
-        self.awaited_bytes += bytes;
-        self.awaited_bulky += usize::from(bulky);
+        self.awaited_bytes += share.bytes;
+        self.awaited_work += share.work;
+        self.awaited_bulky += usize::from(share.bulky);
         sequence
     }
 
@@ -211,10 +218,11 @@ impl Replies {
     /// [`Replies::complete`], and then calls [`Replies::release`] with what is returned beside it.
     pub fn next_answered(&mut self) -> Option<(Answered, Option<Box<Output>>)> {
         self.awaited.front()?.outcome.as_ref()?;
-        let Awaited { treatment, protocol, outcome, call, bytes, bulky, after, .. } =
-            self.awaited.pop_front()?;
+        let Awaited { treatment, protocol, outcome, call, share, after, .. } = self.awaited.pop_front()?;
+        let Share { bytes, work, bulky } = share;
         self.first_sequence += 1;
         self.awaited_bytes -= bytes;
+        self.awaited_work -= work;
         self.awaited_bulky -= usize::from(bulky);
         Some((Answered { treatment, protocol, outcome: outcome?, bulky, call }, after))
     }
@@ -252,6 +260,10 @@ impl Replies {
     /// How many requests are awaited.
     pub fn awaited_count(&self) -> usize {
         self.awaited.len()
+    }
+    /// The work of awaited requests: see [`Share`].
+    pub fn awaited_work(&self) -> usize {
+        self.awaited_work
     }
     /// The bytes of the arguments of awaited requests.
     pub fn awaited_bytes(&self) -> usize {
@@ -310,6 +322,10 @@ pub fn reply_of(outcome: Outcome) -> Reply {
 mod tests {
     use super::*;
 
+    fn share(bytes: usize, bulky: bool) -> Share {
+        Share { bytes, work: 1, bulky }
+    }
+
     /// Answers the queue's front as a connection does.
     fn send_answered(replies: &mut Replies) {
         while let Some((answered, after)) = replies.next_answered() {
@@ -323,9 +339,9 @@ mod tests {
     fn replies_leave_in_the_order_of_the_commands() {
         let mut replies = Replies::new();
         replies.push(&Reply::Integer(0), Protocol::Resp2);
-        let first = replies.expect(Treatment::Send, Protocol::Resp2, 10, false, None);
+        let first = replies.expect(Treatment::Send, Protocol::Resp2, share(10, false), None);
         replies.push(&Reply::Integer(2), Protocol::Resp2);
-        let second = replies.expect(Treatment::Send, Protocol::Resp2, 10, false, None);
+        let second = replies.expect(Treatment::Send, Protocol::Resp2, share(10, false), None);
         replies.push(&Reply::Integer(4), Protocol::Resp2);
         assert_eq!((first, second, replies.awaited_bytes()), (1, 2, 20));
         assert!(replies.arrived(second, Ok(Reply::Integer(3))));
@@ -348,7 +364,7 @@ mod tests {
     fn what_rides_has_its_part_of_the_leaders_outcome() {
         let awaiting_three = || {
             let mut replies = Replies::new();
-            let mut expect = || replies.expect(Treatment::Send, Protocol::Resp2, 1, false, None);
+            let mut expect = || replies.expect(Treatment::Send, Protocol::Resp2, share(1, false), None);
             let (leader, _, behind) = (expect(), expect(), expect());
             assert_eq!((leader, behind), (1, 3));
             replies.ride(leader);
@@ -375,7 +391,7 @@ mod tests {
         let mut replies = Replies::new();
         let mut awaited = Vec::new();
         while replies.takes_bulky(16) {
-            awaited.push(replies.expect(Treatment::Send, Protocol::Resp2, 1, true, None));
+            awaited.push(replies.expect(Treatment::Send, Protocol::Resp2, share(1, true), None));
         }
         assert_eq!(awaited.len(), 2, "nothing is known of its replies yet");
         let large = || Reply::Array(vec![Reply::bulk("x".repeat(1000)); 5000]);
@@ -384,16 +400,16 @@ mod tests {
         }
         send_answered(&mut replies);
         assert!(replies.takes_bulky(16));
-        let one = replies.expect(Treatment::Send, Protocol::Resp2, 1, true, None);
+        let one = replies.expect(Treatment::Send, Protocol::Resp2, share(1, true), None);
         assert!(!replies.takes_bulky(16), "the last ones were large");
         assert!(replies.arrived(one, Ok(Reply::OK)));
         for _ in 0..100 {
             send_answered(&mut replies);
-            let one = replies.expect(Treatment::Send, Protocol::Resp2, 1, true, None);
+            let one = replies.expect(Treatment::Send, Protocol::Resp2, share(1, true), None);
             assert!(replies.arrived(one, Ok(Reply::OK)));
         }
         send_answered(&mut replies);
-        replies.expect(Treatment::Send, Protocol::Resp2, 1, true, None);
+        replies.expect(Treatment::Send, Protocol::Resp2, share(1, true), None);
         assert!(replies.takes_bulky(16), "the last ones were short");
     }
 

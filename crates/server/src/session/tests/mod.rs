@@ -334,6 +334,29 @@ fn submitted(node: &mut TestNode) -> Vec<String> {
     node.submissions.requests.iter().map(|request| request.procedure.name().to_owned()).collect()
 }
 
+/// How many commands like this one a connection has under way before it is not read any more.
+fn under_way(line: &str) -> usize {
+    let mut node = TestNode::alone();
+    let argv = inline::split(line.as_bytes()).expect("balanced quotes");
+    let mut count = 0;
+    while node.session().takes_commands() {
+        let argv = argv.clone();
+        node.act(|session, thread| session.command(thread, argv));
+        count += 1;
+        assert!(count <= UNFINISHED_WORK_MAX, "{line}: nothing holds the connection up");
+    }
+    count
+}
+
+#[test]
+fn a_connection_has_less_under_way_of_what_takes_longer() {
+    assert_eq!(under_way("SET key value"), UNFINISHED_WORK_MAX);
+    assert_eq!(under_way("ZUNIONSTORE to 2 one two"), UNFINISHED_WORK_MAX.div_ceil(LONG_WORK + 1));
+    assert!(under_way("EVAL 'return 1' 0") <= UNFINISHED_WORK_MAX / BULKY_WORK);
+    let words = "x ".repeat(400);
+    assert!(under_way(&format!("MSET {words}")) <= UNFINISHED_WORK_MAX / (400 / WORDS_OF_WORK));
+}
+
 #[test]
 fn commands_that_follow_each_other_are_one_request() {
     let mut node = TestNode::alone();
