@@ -35,6 +35,7 @@
 //! 1. `synced <= written <= begun`.
 //! 2. No letter leaves before the records behind it are durable.
 
+mod losses;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -202,6 +203,8 @@ pub struct GeoSite {
     counts: SiteCounts,
     log_bytes: u64,
     ticks: u64,
+    /// Texts for the operator.
+    notices: Vec<String>,
     /// The record of the journal that says that the others have fenced this site. It ends behind that.
     fence_record: Option<u64>,
 }
@@ -241,6 +244,7 @@ impl GeoSite {
             counts: SiteCounts::default(),
             log_bytes: entries.iter().map(|entry| entry.data.len() as u64).sum(),
             ticks: 0,
+            notices: Vec::new(),
             fence_record: None,
             options,
         };
@@ -564,6 +568,8 @@ impl GeoSite {
 
     /// Takes over what the protocol wants.
     fn take(&mut self, effects: pcsi::SiteEffects) {
+        let fences = effects.fenced.iter().map(|loss| self.fence_notice(loss));
+        self.notices.extend(fences.collect::<Vec<_>>());
         effects.records.into_iter().for_each(|record| self.keep(&LogEntry::Record(record)));
         let behind = self.last_record();
         // A letter may be lost, and a disk that hangs must not fill the memory.
@@ -605,6 +611,7 @@ impl GeoSite {
         if self.silence.is_some() {
             return;
         }
+        effects.notices.append(&mut self.notices);
         let is_fenced = self.protocol().is_some_and(Pcsi::is_fenced);
         if is_fenced && self.fence_record.is_none() {
             self.say_nothing_more();
@@ -614,7 +621,7 @@ impl GeoSite {
         if is_fenced {
             let record = *self.fence_record.get_or_insert(self.begun);
             if self.synced >= record {
-                return self.end(FENCED.to_owned(), effects);
+                return self.end(format!("{FENCED}. {}", self.own_loss()), effects);
             }
         }
         let is_told = match self.options.fsync {
@@ -886,7 +893,7 @@ impl Machine for GeoSite {
 /// Whether a site that ends with this text, or does not start, has no part in its cluster any more: starting
 /// it again, as it is, is of no use.
 pub fn is_out(text: &str) -> bool {
-    [FENCED, TWO_FOUNDINGS].contains(&text)
+    [FENCED, TWO_FOUNDINGS].iter().any(|reason| text.starts_with(reason))
 }
 
 const FENCED: &str = "the other sites have fenced this one, and go on without it: what it had not told them \

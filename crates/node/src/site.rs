@@ -154,6 +154,8 @@ pub struct SiteEffects {
     pub answers: Vec<(RequestId, Answer)>,
     /// This site is silent from now on, and its process must be started again: the text says why.
     pub ended: Option<String>,
+    /// Texts for the operator.
+    pub notices: Vec<String>,
 }
 
 impl AsMut<HostEffects> for SiteEffects {

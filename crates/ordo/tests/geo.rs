@@ -546,7 +546,12 @@ fn a_site_that_is_fenced_or_has_lost_its_disk_comes_back_with_what_the_others_ha
     cluster.launch(5);
     let status = cluster.process(5).wait(PATIENCE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(status.code(), Some(78), "{}", cluster.process(5).last_said());
-    assert!(cluster.process(5).last_said().contains("have fenced this one"));
+    let said = cluster.process(5).last_said();
+    assert!(said.contains("have fenced this one"), "{said}");
+    assert!(said.contains("Other sites have acknowledged all of its updates"), "{said}");
+    let log = std::fs::read_to_string(cluster.path("s1.log")).expect("its log");
+    let told = "'s6' is fenced, and its next incarnation is 1. Of its updates, 0 remain";
+    assert!(log.contains(told), "{log}");
     cluster.launch(5);
     let again = cluster.process(5).wait(PATIENCE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(again.code(), Some(78), "its log says so: {}", cluster.process(5).last_said());

@@ -163,6 +163,20 @@ pub struct FenceStatus {
     pub lacks_majority: bool,
 }
 
+/// What a site knows of a fence when it hears of the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FenceLoss {
+    /// The fenced site, whose updates these are.
+    pub site: NodeId,
+    /// Its next incarnation.
+    pub incarnation: Incarnation,
+    /// The updates that some site has, and that another one may have lacked: they remain.
+    pub remaining: u64,
+    /// The updates that the site had told this process of, and that are lost: at most this number, because
+    /// those that do not concern this site are among them. Nobody knows of what it had told no other site.
+    pub lost: u64,
+}
+
 /// A round that this site leads.
 #[derive(Debug)]
 struct Round {
@@ -580,10 +594,22 @@ impl Pcsi {
         }
         let fenced: BTreeSet<NodeId> = new.keys().copied().collect();
         self.abort_those_of(&fenced, effects);
+        if !self.is_joining() {
+            new.iter().for_each(|(&site, decision)| self.note_loss(site, decision, effects));
+        }
         new.iter().for_each(|(&site, decision)| self.keep_decision(site, decision));
         self.record(Record::Decided { decisions: new }, effects);
         self.give_up_witnesses(effects);
         self.apply_waiting(effects);
+    }
+
+    /// Tells what is lost by a decision that is about to take effect.
+    fn note_loss(&mut self, site: NodeId, decision: &Decision, effects: &mut SiteEffects) {
+        let last = decision.updates.last().map_or(0, |update| update.number);
+        let lost = self.incoming.get(&site).map_or(0, |incoming| incoming.told_behind(last));
+        *self.lost.entry(site).or_default() += lost;
+        let (incarnation, remaining) = (decision.candidate.incarnation, decision.updates.len() as u64);
+        effects.fenced.push(FenceLoss { site, incarnation, remaining, lost });
     }
 
     /// A decision takes effect, also where the log says so. See the file's head.

@@ -124,7 +124,8 @@
 //! - A state that is larger than a record of the log may be: a site without a log takes its whole state as
 //!   one record (`join.rs`).
 //! - A sign for users that something was lost (the second half of note 10). A client that was told of a
-//!   commit does not hear that a lost disk or a fence has taken it back.
+//!   commit does not hear that a lost disk or a fence has taken it back. The operator hears how many updates
+//!   are lost, as far as some site knows ([`FenceLoss`], [`Pcsi::unacknowledged`]).
 //! - Exactly once for a client that goes on at another site. A [`SiteMap`] that changes: it moves resolvers
 //!   without their locks.
 //! - Clears.
@@ -152,7 +153,7 @@ mod witness;
 
 pub use clock::{CommitStamp, VectorClock};
 pub use codec::describe;
-pub use fence::{Ballot, Candidate, Decision, FenceAnswer, FenceStatus, Incarnation};
+pub use fence::{Ballot, Candidate, Decision, FenceAnswer, FenceLoss, FenceStatus, Incarnation};
 pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
 pub use region::{Demand, Written};
@@ -389,6 +390,8 @@ pub struct SiteEffects {
     pub answers: Vec<(RequestId, Answer)>,
     /// The answers for clients that have brought a token ([`Pcsi::follow_token`]).
     pub followed: Vec<(RequestId, Result<(), TokenRefusal>)>,
+    /// Fences that this site has heard of, for the operator.
+    pub fenced: Vec<FenceLoss>,
 }
 
 /// A transaction that has begun.
@@ -443,6 +446,8 @@ pub struct Pcsi {
     fences: Fences,
     /// The sites that are fenced, and whose remaining updates are not all applied here.
     remaining: BTreeSet<NodeId>,
+    /// The updates of fenced sites that are lost, as far as this process has been told of them.
+    lost: BTreeMap<NodeId, u64>,
     boot: BootId,
     /// The number of the last transaction that asked for votes since the boot.
     last_number: u64,
@@ -493,6 +498,7 @@ impl Pcsi {
             refused_by: BTreeSet::new(),
             fences: Fences::default(),
             remaining: BTreeSet::new(),
+            lost: BTreeMap::new(),
             boot: BootId(0),
             last_number: 0,
             ticks: 0,

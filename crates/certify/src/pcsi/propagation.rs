@@ -134,6 +134,18 @@ impl Outgoing {
         self.retained.len()
     }
 
+    /// The updates that no other site concerned has acknowledged: how many, the first one and the last one.
+    pub fn unacknowledged(&self, sites: &SiteMap) -> Option<(u64, u64, u64)> {
+        let has = |(&peer, known): (&NodeId, &Peer), update: &Update| {
+            known.acknowledged >= update.number && concerns(update, peer, sites)
+        };
+        let is_alone = |retained: &&Retained| !self.peers.iter().any(|peer| has(peer, &retained.update));
+        let mut alone = self.retained.values().filter(is_alone).map(|retained| retained.update.number);
+        let first = alone.next()?;
+        let (rest, last) = alone.fold((0, first), |(rest, _), number| (rest + 1, number));
+        Some((1 + rest, first, last))
+    }
+
     /// About how many bytes the updates have that are kept for others.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -278,6 +290,8 @@ pub(super) struct Incoming {
     held: BTreeMap<u64, Arc<Update>>,
     /// The updates that are no more in `held`, where the log does not say so yet.
     unlogged: BTreeSet<u64>,
+    /// The newest update that the origin has told this process of.
+    told: u64,
     /// When a message of the origin last let this site apply an update, or showed that this site has all.
     heard_tick: u64,
 }
@@ -296,6 +310,12 @@ impl Incoming {
     /// The number of updates that are applied here, and may not be at all sites concerned.
     pub fn held_len(&self) -> usize {
         self.held.len()
+    }
+
+    /// How many numbers the origin has told of behind both what has come from it and this number. Those of
+    /// updates that do not concern this site are among them.
+    pub fn told_behind(&self, number: u64) -> u64 {
+        self.told.saturating_sub(self.received.max(number))
     }
 
     /// The number of updates that wait for others.
@@ -390,6 +410,7 @@ impl Pcsi {
     ) {
         self.fences.has_returned(from);
         let incoming = self.incoming.entry(from).or_default();
+        incoming.told = incoming.told.max(last);
         let applied = incoming.applied();
         let done = incoming.held_beside(retained, after);
         incoming.unlogged.extend(&done);

@@ -23,6 +23,9 @@ pub struct PeerStatus {
     pub lag_ticks: u64,
     /// Updates of the other site that wait here for what they depend on.
     pub waiting: u64,
+    /// Updates that the other site had told this process of when the site was fenced, and that have not come
+    /// from any site. Those that do not concern this site are among them.
+    pub lost: u64,
     /// The ticks since the other site has last let this one apply an update, or shown that there is none.
     pub silent_ticks: u64,
 }
@@ -65,10 +68,17 @@ impl Pcsi {
                 queue,
                 lag_ticks: since_tick.map_or(0, |since| self.ticks - since),
                 waiting: incoming.map_or(0, super::Incoming::waiting_len) as u64,
+                lost: self.lost.get(&site).copied().unwrap_or(0),
                 silent_ticks: self.ticks - heard_tick,
             }
         };
         sites.peers_of(self.options.me).into_iter().map(status).collect()
+    }
+
+    /// The updates of this site that no other one has acknowledged: how many, and the numbers of the first and
+    /// the last one. If the site is fenced, they are lost, except for those that have arrived all the same.
+    pub fn unacknowledged(&self) -> Option<(u64, u64, u64)> {
+        self.outgoing.unacknowledged(&self.options.sites)
     }
 
     /// The updates of this site that are kept for others.

@@ -109,6 +109,9 @@ pub struct PairStatus {
     pub lag_ms: u64,
     /// Updates of the other site that wait here for what they depend on.
     pub waiting: u64,
+    /// Updates that the other site had told this one of when it was fenced, and that are lost.
+    #[serde(default)]
+    pub lost: u64,
     /// For how long nothing has come from the other site.
     pub silent_ms: u64,
 }

@@ -28,7 +28,7 @@ pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
             // Writing to a string cannot fail.
             let _ = write!(
                 out,
-                "site_{}:linked={},fenced={},fencing={},queue={},lag_ms={},waiting={},silent_ms={}\r\n",
+                "site_{}:linked={},fenced={},fencing={},queue={},lag_ms={},waiting={},lost={},silent_ms={}\r\n",
                 pair.to,
                 u8::from(pair.is_linked),
                 u8::from(pair.is_fenced),
@@ -36,6 +36,7 @@ pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
                 pair.queue,
                 pair.lag_ms,
                 pair.waiting,
+                pair.lost,
                 pair.silent_ms
             );
         }

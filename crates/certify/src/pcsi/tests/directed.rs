@@ -1,8 +1,8 @@
 //! Small systems of sites, in which a test says which messages are lost and which site crashes.
 
 use crate::pcsi::{
-    Candidate, Decision, FenceAnswer, FenceStatus, Fencing, Incarnation, Letter, Message, Pcsi, Record,
-    SiteEffects, SiteMap, SiteOptions, TokenRefusal, Update,
+    Candidate, Decision, FenceAnswer, FenceLoss, FenceStatus, Fencing, Incarnation, Letter, Message, Pcsi,
+    Record, SiteEffects, SiteMap, SiteOptions, TokenRefusal, Update,
 };
 use crate::{Answer, Conflict, WriteSet, session_opened};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +29,8 @@ struct Group {
     held: Vec<(u16, u16, Letter)>,
     /// The outcomes for clients that have brought tokens.
     followed: Vec<Result<(), TokenRefusal>>,
+    /// The fences that sites have heard of, each with the site that has.
+    fenced: Vec<(u16, FenceLoss)>,
     sessions: u16,
     starts: u64,
 }
@@ -62,6 +64,7 @@ impl Group {
             is_held: |_| false,
             held: Vec::new(),
             followed: Vec::new(),
+            fenced: Vec::new(),
             sessions: 0,
             starts: 0,
         };
@@ -115,6 +118,7 @@ impl Group {
         while let Some((from, effects)) = pending.pop() {
             self.logs[usize::from(from)].extend(effects.records);
             self.followed.extend(effects.followed.into_iter().map(|(_, outcome)| outcome));
+            self.fenced.extend(effects.fenced.into_iter().map(|fence| (from, fence)));
             if from == site {
                 answers.extend(effects.answers.into_iter().map(|(_, answer)| answer));
             }
@@ -920,6 +924,32 @@ fn a_client_is_told_of_a_write_when_enough_sites_have_it() {
     assert_eq!(early[1], [Answer::Committed]);
     let after_restart = with(Mutant::ForgetUnwitnessed, answers_with_two_sites_to_write);
     assert_eq!(after_restart[3], [Answer::Committed]);
+}
+
+/// Site 0 commits five updates. Site 1 gets two of them, which are a window, and hears that there are five; the
+/// acknowledgement is lost. Site 2 hears nothing. Then site 0 is fenced.
+#[test]
+fn sites_tell_how_many_updates_of_a_fenced_one_remain_and_are_lost() {
+    let mut group = Group::new(3, &[&[0, 1, 2]]);
+    let key = group.key(0, 0);
+    group.lose(0, 2);
+    group.committed(0, &[&key]);
+    group.tick(2);
+    assert_eq!(group.site(0).unacknowledged(), None, "site 1 has it");
+    group.lost.insert((1, 0));
+    (0..5).for_each(|_| group.committed(0, &[&key]));
+    group.tick(1);
+    assert_eq!(group.site(0).unacknowledged(), Some((5, 2, 6)));
+    group.sites[0] = None;
+    group.fence(1, 0);
+    let loss = |lost| FenceLoss { site: NodeId(0), incarnation: Incarnation(1), remaining: 3, lost };
+    assert_eq!(group.fenced, [(1, loss(3)), (2, loss(0))]);
+    assert_eq!(group.site(1).peers()[0].lost, 3);
+    group.lost.clear();
+    group.lose_disk(0);
+    group.tick(60);
+    assert!(group.site(0).is_open() && group.site(0).unacknowledged().is_none());
+    assert_eq!(group.fenced.len(), 2, "a site that joins has lost nothing more");
 }
 
 /// The partitions that site 1 asks for are lost on their way.

@@ -35,7 +35,7 @@ const COUNTERS: [OfSite; 5] = [
     }),
 ];
 
-const PAIRS: [OfPair; 7] = [
+const PAIRS: [OfPair; 8] = [
     ("ordo_geo_linked", "1 if there is a link to the other site, else 0.", |pair| u64::from(pair.is_linked)),
     ("ordo_geo_fenced", "1 if the other site is fenced, else 0.", |pair| u64::from(pair.is_fenced)),
     ("ordo_geo_fencing", "1 if a fence of the other site is under way, else 0.", |pair| {
@@ -46,6 +46,11 @@ const PAIRS: [OfPair; 7] = [
         pair.lag_ms
     }),
     ("ordo_geo_waiting", "Updates of the other site that wait here for earlier ones.", |pair| pair.waiting),
+    (
+        "ordo_geo_lost",
+        "Updates of the other site that are lost, as far as this one was told of them.",
+        |pair| pair.lost,
+    ),
     ("ordo_geo_silent_milliseconds", "For how long nothing has come from the other site.", |pair| {
         pair.silent_ms
     }),

@@ -283,6 +283,7 @@ struct Turned {
     replies: Replies,
     ready: Vec<Ready>,
     next_pause_ms: Option<u64>,
+    notices: Vec<String>,
     ended: Option<String>,
 }
 
@@ -346,6 +347,7 @@ impl Core {
             replies,
             ready: std::mem::take(&mut self.gateway.ready),
             next_pause_ms: self.gateway.next_pause_ms(),
+            notices: std::mem::take(&mut self.effects.notices),
             ended: self.effects.ended.take(),
         }
     }
@@ -689,6 +691,7 @@ impl Certified {
     /// Tells what a turn has come to, beside the requests that can go on.
     fn tell(&self, turned: &mut Turned, own: Option<&PortShared>) {
         self.ports.put(&mut turned.replies, own);
+        turned.notices.drain(..).for_each(|text| tracing::warn!("{text}"));
         if let Some(text) = turned.ended.take() {
             self.end(&text);
         }

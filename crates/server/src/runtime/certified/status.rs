@@ -193,6 +193,7 @@ impl CertifiedStatus {
             queue: peer.queue,
             lag_ms: peer.lag_ticks * tick_ms,
             waiting: peer.waiting,
+            lost: peer.lost,
             silent_ms: peer.silent_ticks * tick_ms,
         };
         let report = || GeoReport {

@@ -1,0 +1,30 @@
+//! Texts for the operator about updates that a fence takes back.
+
+use super::GeoSite;
+use certify::pcsi::{FenceLoss, Pcsi};
+
+impl GeoSite {
+    /// The text for the operator when another site is fenced.
+    pub(super) fn fence_notice(&self, loss: &FenceLoss) -> String {
+        let FenceLoss { site, incarnation, remaining, lost } = *loss;
+        let name = self.options.names.get(&site).cloned().unwrap_or_default();
+        format!(
+            "'{name}' is fenced, and its next incarnation is {}. Of its updates, {remaining} remain that a site \
+             may have lacked; {lost} are lost of those that '{name}' had told this site of, or do not concern \
+             this site. What '{name}' had told no other site is lost, too: its own log has the number, if it \
+             hears of the fence",
+            incarnation.0
+        )
+    }
+
+    /// What this site loses by a fence of itself, as far as it knows.
+    pub(super) fn own_loss(&self) -> String {
+        match self.protocol().and_then(Pcsi::unacknowledged) {
+            None => "Other sites have acknowledged all of its updates".to_owned(),
+            Some((count, first, last)) => format!(
+                "No other site has acknowledged {count} of its updates, of the commits {first} to {last}: they \
+                 are lost, but for those that have arrived all the same"
+            ),
+        }
+    }
+}
