@@ -33,7 +33,7 @@ fn pass(options: &Options) -> Report {
 #[test]
 fn clusters_keep_their_promises() {
     let mut sum = Tally::default();
-    for seed in seeds(40) {
+    for seed in seeds(20) {
         let tally = pass(&options(seed, Wishes::default())).tally;
         assert!(
             tally.speculated <= tally.executed,
@@ -57,7 +57,7 @@ fn clusters_keep_their_promises() {
 #[test]
 fn transactions_over_several_partitions_keep_them_too() {
     let mut sum = Tally::default();
-    for seed in seeds(40) {
+    for seed in seeds(20) {
         let wishes = Wishes { across: Some(true), ..Wishes::default() };
         sum.add(&pass(&options(seed, wishes)).tally);
     }

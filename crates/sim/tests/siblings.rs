@@ -88,7 +88,7 @@ fn check(kind: Kind, default_seeds: u64) {
 
 #[test]
 fn speculative_confirmation_is_the_specification() {
-    check(Kind::Sparkle(Variant::SpeculativeConfirmation), 300);
+    check(Kind::Sparkle(Variant::SpeculativeConfirmation), 150);
 }
 
 #[test]
@@ -103,17 +103,17 @@ fn conservative_execution_is_the_specification() {
 
 #[test]
 fn calvin_over_partitions_is_the_specification() {
-    check(CALVIN, 300);
+    check(CALVIN, 150);
 }
 
 #[test]
 fn qstore_over_partitions_is_the_specification() {
-    check(QSTORE, 300);
+    check(QSTORE, 150);
 }
 
 #[test]
 fn ssmr_over_partitions_is_the_specification() {
-    check(SSMR, 300);
+    check(SSMR, 150);
 }
 
 #[test]
