@@ -261,7 +261,7 @@ impl Block {
             } else if with_keys {
                 command.footprint(&argv[1..])
             } else {
-                command.footprint_without_keys()
+                command.footprint_without_keys(&argv[1..])
             };
             all.read_only &= footprint.read_only;
             if footprint.weight == Weight::Heavy || command.is(Flags::HEAVY) {

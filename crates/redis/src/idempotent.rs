@@ -118,7 +118,7 @@ impl<'a> Wrapped<'a> {
                 script::footprint(script, self.argv.get(skipped..).unwrap_or_default(), with_keys)
             }
             _ if with_keys => command.footprint(&self.argv[1..]),
-            _ => command.footprint_without_keys(),
+            _ => command.footprint_without_keys(&self.argv[1..]),
         };
         let keys = inner.keys.filter(|_| with_keys).map(|keys| {
             let mut sets = KeySets::clone(&keys);

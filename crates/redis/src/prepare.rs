@@ -140,7 +140,7 @@ impl CommandTable {
                             return Prepared { command, action: Action::Reply(reply) };
                         }
                     },
-                    _ => command.footprint_without_keys(),
+                    _ => command.footprint_without_keys(&args),
                 };
                 Action::Transaction { procedure, args, footprint }
             }

@@ -5,7 +5,7 @@ use super::compact;
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
 use super::strings::{argument, found};
-use crate::chance::Chance;
+use crate::chance::{Chance, collected};
 use crate::errors;
 use crate::table::per_key::PerKeyResult;
 use txn::fragments::Done;
@@ -104,10 +104,14 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(errors::OUT_OF_RANGE);
     }
     let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
-    let places = chance.places(fields.len(), count).into_iter();
-    let picked = fields.at_each(places);
+    let places = chance.places(fields.len(), count);
+    let length = places.len();
+    let picked = fields.at_each(places.into_iter());
     Ok(match with_values {
-        false => Reply::Array(picked.map(|(field, _)| Reply::Bulk(field)).collect()),
-        true => Reply::Pairs(picked.map(|(field, value)| (Reply::Bulk(field), Reply::Bulk(value))).collect()),
+        false => Reply::Array(collected(length, picked.map(|(field, _)| Reply::Bulk(field)))),
+        true => {
+            let pairs = picked.map(|(field, value)| (Reply::Bulk(field), Reply::Bulk(value)));
+            Reply::Pairs(collected(length, pairs))
+        }
     })
 }

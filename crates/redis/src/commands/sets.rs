@@ -7,7 +7,7 @@ use super::compact;
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
 use super::strings::{argument, found};
-use crate::chance::Chance;
+use crate::chance::{Chance, collected};
 use crate::errors;
 use crate::table::per_key::PerKeyResult;
 use crate::work;
@@ -128,9 +128,10 @@ pub async fn srandmember(tx: &mut Tx, args: &[Blob]) -> Outcome {
         _ => return Ok(errors::SYNTAX),
     };
     let set = collection_or!(SetValue, tx, args, Reply::Array(Vec::new()));
-    let places = chance.places(set.len(), count).into_iter();
-    let picked = set.at_each(places);
-    Ok(Reply::Array(picked.map(|(member, ())| Reply::Bulk(member)).collect()))
+    let places = chance.places(set.len(), count);
+    let length = places.len();
+    let picked = set.at_each(places.into_iter());
+    Ok(Reply::Array(collected(length, picked.map(|(member, ())| Reply::Bulk(member)))))
 }
 
 /// SPOP key [count]

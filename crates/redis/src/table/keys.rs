@@ -2,7 +2,7 @@
 
 use super::command::{Command, KeyPlaces, KeySpec, Run};
 use crate::acl::commands_of_users;
-use crate::commands::sort;
+use crate::commands::{options, sort};
 use crate::parse;
 use std::iter::{StepBy, successors};
 use std::ops::Range;
@@ -90,16 +90,30 @@ impl Command {
         if let Run::Acl(command) = self.run {
             return commands_of_users::footprint(command);
         }
-        Footprint { keys: self.key_sets(args).map(std::sync::Arc::new), ..self.footprint_without_keys() }
+        Footprint { keys: self.key_sets(args).map(std::sync::Arc::new), ..self.footprint_without_keys(args) }
     }
 
     /// [`Command::footprint`] without the keys: costs nothing.
-    pub fn footprint_without_keys(&self) -> Footprint {
+    pub fn footprint_without_keys(&self, args: &[Blob]) -> Footprint {
         if let Run::Acl(command) = self.run {
             return Footprint { keys: None, ..commands_of_users::footprint(command) };
         }
-        let weight = if self.is(Flags::HEAVY) { Weight::Heavy } else { Weight::Light };
+        let weight = match self.is(Flags::HEAVY) || self.draws_many(args) {
+            true => Weight::Heavy,
+            false => Weight::Light,
+        };
         Footprint { keys: None, read_only: self.is(Flags::READONLY) && !self.is(Flags::ORDERED), weight }
+    }
+
+    /// Whether it replies many elements at random: as many as a word of its says, however small the
+    /// collection is.
+    fn draws_many(&self, args: &[Blob]) -> bool {
+        const FEW: u64 = 1024;
+        if !self.is(Flags::ORDERED) || !["hrandfield", "srandmember", "zrandmember"].contains(&self.name) {
+            return false;
+        }
+        let count = args.get(1).and_then(|count| options::draws(count).ok());
+        count.is_some_and(|count| count.unsigned_abs() > FEW)
     }
 
     /// Whether it takes or shows a date, which depends on the clock's offset ([`txn::clock`]).

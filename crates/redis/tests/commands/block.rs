@@ -217,6 +217,17 @@ fn footprints_are_the_union_of_the_commands() {
     assert_eq!(with(&["get a", "dbsize"]), (None, true, light));
     assert_eq!(with(&["keys *"]), (None, true, Weight::Heavy));
     assert_eq!(with(&["flushall"]), (None, false, light));
+    // A reply may be long although the collection is small.
+    for (draws, weight) in [
+        ("srandmember a -1025", Weight::Heavy),
+        ("hrandfield a 2000 withvalues", Weight::Heavy),
+        ("zrandmember a 1024", light),
+        ("srandmember a", light),
+        ("srandmember a x", light),
+    ] {
+        let footprint = block(Vec::new(), &["get a", draws]).footprint(true);
+        assert_eq!((footprint.read_only, footprint.weight), (false, weight), "{draws}");
+    }
     // What compiles is no work for an I/O thread, either.
     for compiles in ["script load x", "function load x", "function restore x"] {
         assert_eq!(with(&[compiles]), (None, false, Weight::Heavy), "{compiles}");

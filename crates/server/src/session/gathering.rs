@@ -190,7 +190,7 @@ impl Session {
         {
             return Some(argv);
         }
-        let footprint = command.footprint_without_keys();
+        let footprint = command.footprint_without_keys(&argv[1..]);
         let asker = Asker { unfinished: self.has_unfinished_requests(), readonly: self.readonly };
         if node::route(&footprint, asker) != Route::Order {
             return Some(argv);

@@ -547,7 +547,7 @@ impl Session {
     ) -> Option<txn::Outcome> {
         let runtime = &thread.shared.runtime;
         let asker = node::Asker { unfinished: self.has_unfinished_requests(), readonly: self.readonly };
-        let may_read = node::route(&command.footprint_without_keys(), asker) == Route::Snapshot
+        let may_read = node::route(&command.footprint_without_keys(&argv[1..]), asker) == Route::Snapshot
             && argv.len() <= LIGHT_WORDS_MAX
             && runtime.partitions_count() == 1
             && !runtime.is_member()

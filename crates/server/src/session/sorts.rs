@@ -20,7 +20,7 @@ pub(super) fn may_write(command: &Command) -> bool {
 /// which for publishing is to tell others.
 pub(super) fn waits_for_writers(command: &Command) -> bool {
     match command.run {
-        Run::Script(_) => !command.footprint_without_keys().read_only,
+        Run::Script(_) => !command.footprint_without_keys(&[]).read_only,
         Run::Connection(_) => false,
         _ => command.is(Flags::WRITE) || command.is(Flags::PUBSUB),
     }

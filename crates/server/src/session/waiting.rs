@@ -147,7 +147,7 @@ impl Session {
             None => Some((thread.commands.retry.clone(), argv.clone())),
         };
         if let Some((procedure, words)) = again {
-            let mut footprint = resolved.command.footprint_without_keys();
+            let mut footprint = resolved.command.footprint_without_keys(&[]);
             footprint.read_only &= !is_second;
             return self.transact(thread, procedure, words, footprint, reach, completion);
         }

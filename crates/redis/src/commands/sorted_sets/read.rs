@@ -1,6 +1,6 @@
 //! Single members of sorted sets: scores, ranks, random ones, and the walk over all.
 
-use crate::chance::Chance;
+use crate::chance::{Chance, collected};
 use crate::commands::collections::{collection_in, collection_or, find, found_in};
 use crate::commands::compact;
 use crate::commands::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
@@ -93,11 +93,15 @@ pub async fn zrandmember(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(errors::OUT_OF_RANGE);
     }
     let set = collection_or!(SortedSetValue, tx, args, Reply::Array(Vec::new()));
-    let places = chance.places(set.len(), count).into_iter();
-    let picked = set.at_each(places);
+    let places = chance.places(set.len(), count);
+    let length = places.len();
+    let picked = set.at_each(places.into_iter());
     Ok(match with_scores {
-        false => Reply::Array(picked.map(|one| Reply::Bulk(one.member)).collect()),
-        true => Reply::Pairs(picked.map(|one| (Reply::Bulk(one.member), Reply::Double(one.score))).collect()),
+        false => Reply::Array(collected(length, picked.map(|one| Reply::Bulk(one.member)))),
+        true => {
+            let pairs = picked.map(|one| (Reply::Bulk(one.member), Reply::Double(one.score)));
+            Reply::Pairs(collected(length, pairs))
+        }
     })
 }
 

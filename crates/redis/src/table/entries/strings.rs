@@ -32,7 +32,12 @@ pub(super) const COMMANDS: &[Command] = &[
     string("getrange", 4, per_key!(READ, strings::getrange)).readonly().keys(RO_ACCESS),
     string("substr", 4, per_key!(READ, strings::getrange)).readonly().keys(RO_ACCESS),
     string("setrange", 4, per_key!(UPDATE, strings::setrange)).stores().keys(RW_UPDATE),
-    string("lcs", -3, data!(lcs::lcs)).readonly().keys(&[range(1, 2, 1, &["RO", "access"])]),
+    string("lcs", -3, data!(lcs::lcs)).readonly().flags(Flags::HEAVY).keys(&[range(
+        1,
+        2,
+        1,
+        &["RO", "access"],
+    )]),
     string("incr", 2, per_key!(UPDATE, counters::incr)).stores().fast().keys(RW_ACCESS_UPDATE),
     string("decr", 2, per_key!(UPDATE, counters::decr)).stores().fast().keys(RW_ACCESS_UPDATE),
     string("incrby", 3, per_key!(UPDATE, counters::incrby)).stores().fast().keys(RW_ACCESS_UPDATE),
