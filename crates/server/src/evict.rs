@@ -364,7 +364,7 @@ impl Evictor {
         let runtime = &self.shared.runtime;
         runtime.set_history_ms(config.history_seconds * 1000);
         let room = config.maxmemory - config.maxmemory / HISTORY_SHARE;
-        if config.maxmemory > 0 && used_bytes() > room && runtime.shorten_history() {
+        if config.maxmemory > 0 && used_bytes() > room && runtime.shorten_history() > 0 {
             runtime.collect(COLLECTED);
         }
     }

@@ -113,6 +113,13 @@ impl<M: Meta> Partition<M> {
     pub fn published(&self) -> Final {
         self.published.read()
     }
+    /// For a caller that commits several transactions before it publishes the last of them: it has come to
+    /// `ended`, and the next transaction is of the time `next_ms`. Told of all of them, the published state
+    /// included, a history has the moments between them.
+    #[inline]
+    pub fn note_past(&self, ended: Final, next_ms: u64) {
+        self.history.note(ended, next_ms);
+    }
     /// Makes a new final position known. One caller at a time.
     pub fn publish(&self, new: Final) {
         if self.history.is_kept() {
@@ -282,15 +289,18 @@ impl<M: Meta> View for Partition<M> {
             }
         }
     }
-    fn shorten_history(&self) -> bool {
-        self.history.is_kept() && self.history.forget_half(&self.snapshots, || self.published.read())
+    fn shorten_history(&self) -> u64 {
+        self.history.forget_half(&self.snapshots, || self.published.read())
+    }
+    fn oldest_past_ms(&self) -> Option<u64> {
+        self.history.oldest_ms(|| self.published.read())
     }
     fn open_at(&self, time_ms: u64) -> Result<Snapshot, NoPast> {
         let position = self.history.position_at(time_ms, || self.published.read())?;
         match self.snapshots.open_at(position) {
             Some(slot) => Ok(Snapshot { position, time_ms, live: None, slot, pinned: position }),
             // It was forgotten meanwhile.
-            None => Err(self.history.oldest_ms().map_or(NoPast::NotKept, NoPast::Before)),
+            None => Err(self.oldest_past_ms().map_or(NoPast::NotKept, NoPast::Before)),
         }
     }
     fn warm(&self, hashes: &[u64]) {

@@ -119,6 +119,11 @@ impl Snapshots {
     pub fn keep_from(&self, position: Option<Position>) {
         self.floor.store(position.map_or(NO_FLOOR, |position| position.0), Ordering::SeqCst);
     }
+    /// Where [`Snapshots::keep_from`] keeps versions from.
+    pub(crate) fn floor(&self) -> Option<Position> {
+        let floor = self.floor.load(Ordering::SeqCst);
+        (floor != NO_FLOOR).then_some(Position(floor))
+    }
     /// Takes a reader off the books.
     pub fn close(&self, slot: usize, position: Position) {
         if let Some(cell) = self.slots.get(slot) {

@@ -81,8 +81,11 @@ pub trait View: Send + Sync {
     /// Keeps the versions that readers since a time need (in milliseconds since 1970, by the epochs' times),
     /// from now on; none, without a time. To be called again while time goes by, by one thread.
     fn keep_history(&self, since_ms: Option<u64>);
-    /// Forgets about half of the past that is kept, for its memory. False if there is nothing to forget.
-    fn shorten_history(&self) -> bool;
+    /// Forgets the older half of the past that is kept, for its memory; all of it, where it is shorter than a
+    /// second. Gives how many milliseconds of it are left.
+    fn shorten_history(&self) -> u64;
+    /// The time of the oldest moment that can be read ([`View::open_at`]); `None` if no past is kept.
+    fn oldest_past_ms(&self) -> Option<u64>;
     /// Opens a snapshot of the past: behind all transactions of epochs whose time is not later than this.
     /// Where that is not over yet, behind those that have final-committed.
     fn open_at(&self, time_ms: u64) -> Result<Snapshot, NoPast>;

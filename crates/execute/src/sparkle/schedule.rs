@@ -406,7 +406,7 @@ impl Worker {
         let Some(mut committer) = shared.committer.try_lock() else {
             return false;
         };
-        let mut last = None;
+        let before = committer.at.position;
         let mut digest_run = shared.partition.digests().run();
         while self.finished.len() < COMMIT_RUN_MAX && shared.committable() {
             let position = shared.head();
@@ -419,7 +419,7 @@ impl Worker {
             };
             let mut terms = body.terms;
             if body.cleared {
-                committer.live = 0;
+                committer.at.live = 0;
                 terms = terms.wrapping_add(digest::of_clear(position));
             }
             if let (Some(request), Some(outcome)) = (&body.request, &body.outcome) {
@@ -428,10 +428,12 @@ impl Worker {
             digest_run.add(position, terms);
             let live = slot.live.load(Ordering::Relaxed);
             if live != 0 {
-                committer.live += live;
+                committer.at.live += live;
                 slot.live.store(0, Ordering::Relaxed);
             }
-            last = Some((position, body.context.now_ms));
+            let (time_ms, live) = (body.context.now_ms, committer.at.live);
+            shared.partition.note_past(committer.at, time_ms);
+            committer.at = Final { position, time_ms, live };
             if body.member.is_some() {
                 shared.settle_member(position);
             }
@@ -440,12 +442,12 @@ impl Worker {
             shared.advance_head(position.next());
         }
         drop(digest_run);
-        let Some((position, time_ms)) = last else {
+        if committer.at.position == before {
             drop(committer);
             // Whoever made the head committable meanwhile may have found the latch taken, and have gone.
             return shared.committable() && !shared.has(Mutant::LeaveCommittable);
-        };
-        shared.partition.publish(Final { position, time_ms, live: committer.live });
+        }
+        shared.partition.publish(committer.at);
         let restarts = shared.counters.restarts.load(Ordering::Relaxed);
         shared.window.committed(&mut committer.controller, self.finished.len() as u64, restarts);
         drop(committer);

@@ -30,10 +30,16 @@ impl Runtime {
         self.partitions_count() == 1 && !self.is_member() && !self.is_certified()
     }
 
-    /// Gives up the older half of the past that is kept, so that it can be collected. False if there is none.
-    pub fn shorten_history(&self) -> bool {
-        let shortened = self.inner.engines.iter().map(|engine| engine.view().shorten_history());
-        shortened.fold(false, |any, one| any | one)
+    /// Gives up the older half of the past that is kept, so that it can be collected; all of it, where it is
+    /// shorter than a second. Gives how many milliseconds of it are left.
+    pub fn shorten_history(&self) -> u64 {
+        let left_ms = self.inner.engines.iter().map(|engine| engine.view().shorten_history());
+        left_ms.max().unwrap_or(0)
+    }
+
+    /// The time of the oldest moment of the past that can be read, in milliseconds since 1970.
+    pub fn oldest_past_ms(&self) -> Option<u64> {
+        self.inner.engines.iter().filter_map(|engine| engine.view().oldest_past_ms()).max()
     }
 }
 
