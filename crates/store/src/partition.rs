@@ -207,15 +207,15 @@ impl<M: Meta> Partition<M> {
 
     /// The number of user entries that a reader at `upto` sees. Walks the index.
     pub fn count(&self, upto: Position) -> u64 {
-        let mut count = 0;
-        for shard in 0..SHARDS {
-            for record in self.index.shard(shard) {
-                if record.space() == Space::User && record.latch_any().live(upto, &self.clears) {
-                    count += 1;
-                }
-            }
-        }
-        count
+        (0..SHARDS).map(|shard| self.count_of_shard(upto, shard)).sum()
+    }
+
+    fn count_of_shard(&self, upto: Position, shard: usize) -> u64 {
+        let records = self.index.shard(shard);
+        let is_live = |record: &&RecordRef<M>| {
+            record.space() == Space::User && record.latch_any().live(upto, &self.clears)
+        };
+        records.iter().filter(is_live).count() as u64
     }
 
     /// Reads a record at a final position.
@@ -320,6 +320,9 @@ impl<M: Meta> View for Partition<M> {
             Some(live) => live.max(0) as u64,
             None => self.count(snapshot.position),
         }
+    }
+    fn count_of_shard_at(&self, snapshot: &Snapshot, shard: usize) -> u64 {
+        self.count_of_shard(snapshot.position, shard)
     }
     fn images_at(
         &self,

@@ -104,6 +104,8 @@ pub trait View: Send + Sync {
     /// The number of entries of the user's space at a snapshot. O(1) if nothing committed since it was
     /// opened.
     fn count_at(&self, snapshot: &Snapshot) -> u64;
+    /// The part of that number that a shard has, below [`crate::SHARDS`].
+    fn count_of_shard_at(&self, snapshot: &Snapshot, shard: usize) -> u64;
     /// Copies a part of all records at a snapshot (tombstones within the horizon included), for a checkpoint:
     /// shard by shard, from `shard` on until at least `limit` images are out. Returns the next shard, `None`
     /// after the last.
