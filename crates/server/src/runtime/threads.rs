@@ -12,11 +12,11 @@
 //!
 //! A panic in one of them (a bug) halts the node with a clear text rather than leave its clients waiting.
 
-use super::Inner;
 use super::core::FileWork;
 use super::port::Replies;
 use super::removed::{LOOK_EVERY, RemovedSegments};
 use super::turns::Taker;
+use super::{Inner, LongRead};
 use crate::cluster::ChangeAnswer;
 use crate::disk::RealDisk;
 use crate::observe::{CHECKPOINT, FSYNC, FSYNC_ALWAYS};
@@ -78,7 +78,7 @@ pub(super) fn executor(inner: &Arc<Inner>, worker: WorkerId) {
 
 pub(super) fn reader(
     inner: &Arc<Inner>,
-    jobs: &Mutex<Receiver<Arc<Request>>>,
+    jobs: &Mutex<Receiver<LongRead>>,
     mut readers: Vec<SnapshotReader>,
     taker: &Taker,
 ) {
@@ -86,14 +86,16 @@ pub(super) fn reader(
     loop {
         // One reader waits for the next job, the others for the lock.
         let job = jobs.lock().recv();
-        let Ok(request) = job else { return };
+        let Ok(job) = job else { return };
         let turn = taker.take();
+        let request = &job.request;
         let partition = request.route.partitions.first().copied();
         let place = partition.and_then(|partition| inner.engines.place(partition));
         let read = match place {
-            Some(place) => inner.read_long(&mut readers[place], &request),
-            None => ReadOutcome::MustOrder,
+            Some(place) => inner.read_long(&mut readers[place], &job),
+            None => Some(ReadOutcome::MustOrder),
         };
+        let Some(read) = read else { continue };
         let outcome = match read {
             ReadOutcome::Done(outcome) => outcome,
             ReadOutcome::MustOrder => Err(Stop::Restart),
