@@ -20,6 +20,14 @@ fn error(client: &mut Client, line: &str) -> String {
     }
 }
 
+/// A number of INFO.
+fn info_number(client: &mut Client, name: &str) -> u64 {
+    let Answer::Text(info) = call(client, "INFO memory") else { panic!("no INFO") };
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    let (_, number) = fields.find(|(field, _)| *field == name).expect("it is there");
+    number.trim().parse().expect("a number")
+}
+
 /// The time of the order's last epoch.
 fn time_ms(client: &mut Client) -> u64 {
     let Answer::Text(place) = call(client, "ORDO.CHANGES") else { panic!("no place") };
@@ -131,9 +139,7 @@ fn the_past_gives_way_before_a_write_is_refused() {
         matches!(call(client, "ORDO.AT -1 GET a"), Answer::Text(_)).then_some(())
     });
     let first = pass(&server, client);
-    let Answer::Text(info) = call(client, "INFO memory") else { panic!("no INFO") };
-    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("it is there");
-    let limit = used.trim().parse::<u64>().expect("a number") + (32 << 20);
+    let limit = info_number(client, "used_memory") + (32 << 20);
     call(client, &format!("CONFIG SET maxmemory {limit}"));
     let value = "x".repeat(20_000);
     for _ in 0..6_000 {
