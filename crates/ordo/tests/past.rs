@@ -151,6 +151,33 @@ fn the_past_gives_way_before_a_write_is_refused() {
 }
 
 #[test]
+fn old_versions_go_when_their_time_is_over_and_nobody_writes_any_more() {
+    const KEYS: u64 = 2_000;
+    let mut server = Server::new();
+    server.start(&["--history-seconds", "3600", "--appendfsync", "no"]);
+    let client = &mut server.client();
+    server.until("kept", || (info_number(client, "history_oldest_ms") > 0).then_some(()));
+    let value = "x".repeat(20_000);
+    let write = |client: &mut Client| {
+        for number in 0..KEYS {
+            let name = format!("k{number}");
+            assert_eq!(client.call(&["SET", &name, &value]).expect("an answer"), text("OK"));
+        }
+        info_number(client, "used_memory")
+    };
+    let once = write(client);
+    for setting in ["1", "0"] {
+        call(client, "CONFIG SET history-seconds 3600");
+        server.until("kept", || (info_number(client, "history_oldest_ms") > 0).then_some(()));
+        let twice = write(client);
+        assert!(twice > once + KEYS * 15_000, "{once} {twice}");
+        call(client, &format!("CONFIG SET history-seconds {setting}"));
+        let is_back = |used: u64| used < once + KEYS * 2_000;
+        server.until("freed", || is_back(info_number(client, "used_memory")).then_some(()));
+    }
+}
+
+#[test]
 fn nodes_of_a_cluster_keep_no_past() {
     let cluster = Cluster::start(Build::own(&["--history-seconds", "60"]));
     let error = error(&mut cluster.open(0), "ORDO.AT -1 GET a");

@@ -30,7 +30,7 @@ pub struct Partition<M> {
     history: History,
     digests: Digests,
     usage_clock: Clock,
-    /// The shard that [`View::collect`] looks at next.
+    /// How many shards [`View::collect`] has looked at, which go round.
     sweep: AtomicUsize,
 }
 
@@ -393,6 +393,9 @@ impl<M: Meta> View for Partition<M> {
                 self.index.retain(shard, |record| self.collect_record(record, watermark, final_position));
         }
         looked_at
+    }
+    fn swept(&self) -> usize {
+        self.sweep.load(Ordering::Relaxed)
     }
     fn watermark(&self) -> Position {
         self.snapshots.raise(self.published.position())

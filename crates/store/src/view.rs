@@ -133,6 +133,9 @@ pub trait View: Send + Sync {
     /// Returns how many it has looked at: if there were fewer, it has looked at all. Call it when there is
     /// nothing better to do.
     fn collect(&self, records: usize) -> usize;
+    /// How many shards [`View::collect`] has looked through so far: [`crate::SHARDS`] of them have all
+    /// records.
+    fn swept(&self) -> usize;
     /// The position up to which nobody needs other versions than the newest of each key.
     fn watermark(&self) -> Position;
     /// Collects what nobody needs any more of these keys, at once: for whoever knows that there is something.

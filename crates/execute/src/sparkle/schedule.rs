@@ -17,6 +17,9 @@ use store::sync::atomic::Ordering;
 use store::{Final, RecordRef, View, digest};
 use txn::{Position, Stop};
 
+/// Room for so many records with old versions is never given back. There are more while a past is kept.
+const GARBAGE_SPARE: usize = 1 << 12;
+
 /// What a worker is in the middle of. The transaction's body is in the worker's [`Execution`] unless this is
 /// `Nothing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -492,6 +495,9 @@ impl Worker {
             self.execution().budget -= 1;
             record.latch_held().prune(watermark);
             collected = true;
+        }
+        if self.garbage.is_empty() && self.garbage.capacity() > GARBAGE_SPARE {
+            self.garbage.shrink_to(GARBAGE_SPARE);
         }
         collected
     }

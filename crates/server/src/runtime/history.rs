@@ -56,6 +56,11 @@ impl Inner {
         }
     }
 
+    /// Whether a past is kept.
+    pub(super) fn keeps_past(&self) -> bool {
+        self.history_ms.load(Ordering::Relaxed) > 0
+    }
+
     /// Runs a read that takes long: at the newest final snapshot, or at the moment of the past that it names.
     /// `None` if the moment is not settled: the read waits, and comes to a reader again.
     pub(super) fn read_long(&self, reader: &mut SnapshotReader, read: &LongRead) -> Option<ReadOutcome> {
