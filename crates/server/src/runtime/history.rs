@@ -40,6 +40,12 @@ impl Runtime {
         left_ms.max().unwrap_or(0)
     }
 
+    /// How many shards of records were looked through so far for what nobody needs any more: see
+    /// [`store::View::swept`].
+    pub fn swept(&self) -> usize {
+        self.inner.engines.iter().map(|engine| engine.view().swept()).min().unwrap_or(0)
+    }
+
     /// The time of the oldest moment of the past that can be read, in milliseconds since 1970.
     pub fn oldest_past_ms(&self) -> Option<u64> {
         self.inner.engines.iter().filter_map(|engine| engine.view().oldest_past_ms()).max()
@@ -94,7 +100,7 @@ impl Inner {
             Ok(read) => Some(read),
             Err(NoPast::NotKept) => refused(
                 "ERR no old versions are kept: CONFIG SET history-seconds says for how long they are to be, \
-                 from then on"
+                 from then on, while maxmemory leaves room for them"
                     .to_owned(),
             ),
             Err(NoPast::Before(oldest_ms)) => refused(format!(
