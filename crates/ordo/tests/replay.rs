@@ -164,6 +164,13 @@ fn every_transaction_is_shown_with_what_its_client_was_told() {
         let error = refused(&dir, words);
         assert!(error.contains(text), "{words:?}: {error}");
     }
+    let block = all.iter().find(|each| each["commands"].as_array().is_some_and(|all| all.len() == 3));
+    let block = block.expect("a block")["request"].as_str().expect("a name");
+    let cut = replayed(&dir, &["--request", block, "--limit", "1"]);
+    assert_eq!((&cut["commands"], &cut["omitted_commands"]), (&json!(["SET \"a\" \"1\""]), &json!(2)));
+    assert_eq!(cut["reply"], json!([{ "status": "OK" }, { "omitted_items": 2 }]));
+    let (_, said, _) = replay(&dir, &["--request", block, "--limit", "1"]);
+    assert!(said.contains("command    ... and 2 more: --limit"), "{said}");
     let (_, said, _) = replay(&dir, &["--request", all[4]["request"].as_str().expect("a name")]);
     assert!(said.contains(r"[2J") && !said.contains('\u{1b}'), "{said}");
     assert!(said.contains("restarts") && said.contains("command    rpush \"list\" \"a\""), "{said}");

@@ -55,7 +55,8 @@ pub struct Replay {
     /// The partition of --position.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "position")]
     partition: u16,
-    /// How many transactions are listed, at most.
+    /// How many transactions are listed, at most; and, of one transaction, how many commands, reads, writes
+    /// and elements of its reply.
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     limit: usize,
     /// Values that take more memory are left out.
