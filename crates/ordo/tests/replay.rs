@@ -309,6 +309,8 @@ fn a_node_of_a_cluster_tells_of_transactions_over_several_partitions() {
                   redis.call('SET', KEYS[1], sum) return sum";
     told(client, all, &["EVAL", script, "4", "a", "b", "c", "d"]);
     told(client, all, &["DEL", "a", "b", "x"]);
+    // The node of its client executes it, and nobody else.
+    told(client, all, &["MGET", "a", "c", "d"]);
     // What follows tells the node that this is agreed.
     for _ in 0..3 {
         client.call(&["SET", "last", "1"]).expect("an answer");
@@ -319,8 +321,19 @@ fn a_node_of_a_cluster_tells_of_transactions_over_several_partitions() {
     let listed = listed(&dir);
     assert!(listed.len() >= all.len(), "{listed:#?}");
     for (transaction, (words, said)) in listed.iter().zip(&*all) {
+        if words.starts_with("MGET") {
+            assert_eq!(transaction["reply"], json!({ "not_executed": true }));
+            let name = ["--request", transaction["request"].as_str().expect("a name")];
+            let shown = replayed(&dir, &name);
+            assert_eq!(answer(&shown["reply"]), *said);
+            assert_eq!((&shown["is_compared"], &shown["difference"]), (&json!(false), &Json::Null));
+            let (_, text, _) = replay(&dir, &name);
+            assert!(!text.contains("twice"), "{text}");
+            continue;
+        }
         assert_eq!(answer(&transaction["reply"]), *said, "{words}");
         let shown = shown(&dir, transaction, &[]);
+        assert_eq!(shown["is_compared"], true);
         assert!(shown["positions"].as_array().is_some_and(|positions| positions.len() > 1), "{shown}");
         if words.starts_with("EVAL") {
             let value = |read: &Json| read["held"]["value"].clone();

@@ -72,7 +72,7 @@ impl Show {
         let mut out = format!("epoch {}, {}: {count} {noun}\n", at.tip.epoch, shown(at.tip.time_ms));
         for execution in listed {
             let commands = cut(&asked(&execution.request).commands.join("; "));
-            let reply = cut(&plain(&reply(execution, &execution.outcome)));
+            let reply = cut(&plain(&reply_of_engine(execution)));
             out.push_str(&format!("{}  {}  {commands} -> {reply}\n", execution.name, positions(execution)));
         }
         if omitted > 0 {
@@ -142,6 +142,7 @@ impl Show {
         told.insert("restarts".to_owned(), Json::Null);
         told.insert("from_checkpoint".to_owned(), at.from.into());
         told.insert("checked_at".to_owned(), at.checked_at.into());
+        told.insert("is_compared".to_owned(), trace.is_compared.into());
         told.insert("difference".to_owned(), trace.difference.clone().into());
         Json::Object(told)
     }
@@ -222,8 +223,15 @@ impl Show {
         out.row("reply", &cut(&plain(&reply(&trace.execution, outcome_of(trace)))));
         out.row("restarts", RESTARTS);
         let mut checked = format!("executed from the checkpoint of epoch {} on", at.from);
-        if trace.difference.is_none() {
+        if trace.is_compared && trace.difference.is_none() {
             checked.push_str(", twice with the same result");
+        }
+        if !trace.is_compared {
+            let why = match request.elsewhere {
+                true => "only the node of its client executed it",
+                false => "its session sent it again",
+            };
+            checked.push_str(&format!(", once, with nothing to compare: {why}"));
         }
         if let Some(epoch) = at.checked_at {
             checked.push_str(&format!("; the state at epoch {epoch} is that of its checkpoint"));
@@ -415,6 +423,7 @@ fn plain(json: &Json) -> String {
                 [("status", Json::String(text))] => escaped(text),
                 [("error", Json::String(text))] => format!("(error) {}", escaped(text)),
                 [("sent_again", Json::String(text))] => format!("(sent again: {})", escaped(text)),
+                [("not_executed", _)] => "(not executed here: --request executes it)".to_owned(),
                 [("base64", Json::String(text))] => format!("base64:{text}"),
                 _ => {
                     let all = all.iter().map(|(name, value)| format!("{name}: {}", plain(value)));
@@ -463,6 +472,7 @@ mod tests {
             "[OK, (error) ERR \\u{1b}[2J, \"\\u{1b}]0;\\u{202e}\\u{7} \u{fc}\\\"\", base64:/wA=, (nil), -3, \
              \"nan\", [[\"a\", true]]]"
         );
+        assert_eq!(plain(&json!({ "not_executed": true })), "(not executed here: --request executes it)");
         let long = "\u{fc}".repeat(CHARS_MAX + 1);
         assert_eq!(cut(&long), format!("{}... (401 characters)", "\u{fc}".repeat(CHARS_MAX)));
     }
