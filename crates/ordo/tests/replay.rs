@@ -146,10 +146,22 @@ fn every_transaction_is_shown_with_what_its_client_was_told() {
         (&verified["from_checkpoint"], &verified["checked_at"]),
         (&json!(0), &checkpoints[1]["epoch"])
     );
-    let later = shown(&dir, all.last().expect("some"), &["--verify"]);
+    assert_eq!(verified["is_compared"], true);
+    let first_epoch = &verified["epoch"].to_string();
+    let list = replayed(&dir, &["--at", first_epoch, "--verify"]);
+    assert_eq!(list["checked_at"], checkpoints[1]["epoch"]);
+    let (code, said, _) = replay(&dir, &["--at", first_epoch, "--verify"]);
+    assert!(code == Some(0) && said.contains("checked: the state at epoch"), "{said}");
+    let later = shown(&dir, all.last().expect("some"), &[]);
     assert_eq!((&later["from_checkpoint"], &later["checked_at"]), (&checkpoints[1]["epoch"], &Json::Null));
     let by_position = &later["positions"][0]["position"].to_string();
-    assert_eq!(replayed(&dir, &["--position", by_position, "--verify"]), later);
+    assert_eq!(replayed(&dir, &["--position", by_position]), later);
+    // Behind the newest checkpoint there is nothing to verify with.
+    let last_epoch = &later["epoch"].to_string();
+    for words in [&["--position", by_position][..], &["--at", last_epoch][..]] {
+        let (code, said, error) = replay(&dir, &[words, &["--verify"]].concat());
+        assert!(code == Some(1) && !said.is_empty() && error.contains("nothing was verified"), "{error}");
+    }
 
     // Epochs that are not there are refused, with those that are.
     let end = &extent["end"]["epoch"].to_string();

@@ -65,6 +65,7 @@ impl Show {
             let listed = listed.map(|execution| Json::Object(self.execution(execution)));
             told["transactions"] = listed.collect::<Vec<_>>().into();
             told["omitted_transactions"] = omitted.into();
+            told["checked_at"] = at.checked_at.into();
             return line(told);
         }
         let count = transactions.len();
@@ -77,6 +78,9 @@ impl Show {
         }
         if omitted > 0 {
             out.push_str(&format!("... and {omitted} more: --limit shows more of them\n"));
+        }
+        if let Some(epoch) = at.checked_at {
+            out.push_str(&format!("checked: {}\n", checked_state(epoch)));
         }
         out
     }
@@ -234,7 +238,7 @@ impl Show {
             checked.push_str(&format!(", once, with nothing to compare: {why}"));
         }
         if let Some(epoch) = at.checked_at {
-            checked.push_str(&format!("; the state at epoch {epoch} is that of its checkpoint"));
+            checked.push_str(&format!("; {}", checked_state(epoch)));
         }
         out.row("checked", &checked);
         out.0
