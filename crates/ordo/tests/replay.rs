@@ -172,9 +172,12 @@ fn every_transaction_is_shown_with_what_its_client_was_told() {
         (&["--request", "1:7:7"][..], "--at 1 lists what it has"),
         (&["--at", end, "--request", "1:7:7"][..], "--at says epoch"),
         (&["--position", "99999999"][..], "does not come to this position"),
+        (&["--at", "yesterday"][..], "is no moment"),
     ] {
-        let error = refused(&dir, words);
-        assert!(error.contains(text), "{words:?}: {error}");
+        let (code, said, error) = replay(&dir, words);
+        // A command line that says nothing ends with 2.
+        assert!(code > Some(0) && said.is_empty(), "{words:?}: {error}");
+        assert!(error.contains(text) && !error.contains("backup list"), "{words:?}: {error}");
     }
     let block = all.iter().find(|each| each["commands"].as_array().is_some_and(|all| all.len() == 3));
     let block = block.expect("a block")["request"].as_str().expect("a name");
@@ -292,6 +295,8 @@ fn a_backup_tells_the_same_as_the_directory_also_of_what_that_has_no_longer() {
     let of_backup = listed(&from);
     let of_directory = listed(&dir);
     assert_eq!(of_backup.len(), sent.len());
+    let error = refused(&from, &["--position", "1"]);
+    assert!(error.contains("this is chain 1 of the backup") && error.contains("--chain"), "{error}");
     assert_eq!(of_backup, of_directory[of_directory.len() - sent.len()..]);
     for transaction in &of_backup {
         let mut shown_by = [shown(&from, transaction, &[]), shown(&dir, transaction, &[])];
