@@ -14,7 +14,7 @@
 //!    published state; it is set under the moments' lock, and only rises.
 //! 2. Between the times of two neighbours no other state ended. So a time between them shows the state of
 //!    the former.
-//! 3. A state is noted before its successor is published. So whoever holds the lock, and finds a state
+//! 3. A state is noted before its successor is published. So a thread that holds the lock, and finds a state
 //!    published, finds all moments before it.
 
 use crate::publish::Final;
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_too_late_leaves_nothing_of_a_history_that_has_ended() {
+    fn a_thread_that_comes_too_late_leaves_nothing_of_a_history_that_has_ended() {
         // A committer, the keeper and the evictor have found a history, and get the lock when it has ended.
         let (history, snapshots) = (History::default(), Snapshots::default());
         history.push(at(10, 1));

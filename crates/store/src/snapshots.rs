@@ -18,7 +18,8 @@
 //! position into a slot and then loads the floor: if that is above its position, it was too late. A collector
 //! loads the floor before it looks at the slots: so if it has loaded one above the position, and has missed
 //! the slot, the reader's load comes later and finds that floor, or a higher one. And it loads the floor
-//! behind the slots once more: who sets the first floor protects it by an ordinary snapshot until it is set.
+//! behind the slots once more: the caller that sets the first floor protects it by an ordinary snapshot until
+//! it is set.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
