@@ -11,7 +11,7 @@
 //! ([`ReadOutcome::MustOrder`]) and its place is decided by the order.
 //!
 //! A read of the past ([`SnapshotReader::run_at`]) has no such doubt: its clock is the time that it asks for,
-//! and the order has gone past that.
+//! and the order has gone past that. It cannot be ordered, so an [`Interrupt`] also ends its walks over keys.
 
 use crate::engine::Engine;
 use std::any::Any;
@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use store::{NoPast, Snapshot, View};
+use store::{NoPast, SHARDS, Snapshot, View};
 use txn::fragments::Operation;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::{self, Read, WRITE_REFUSED};
@@ -43,7 +43,8 @@ pub enum ReadOutcome {
 /// Stops a long computation of a [`SnapshotReader`] from another thread.
 ///
 /// Only a read outside the order can be stopped so: an ordered transaction ends in the same way at every
-/// replica and in every replay. A run counts as a long computation once it has asked whether it is doomed.
+/// replica and in every replay. A run counts as a long computation once it has asked whether it is doomed,
+/// and one in the past also once it walks over keys.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicU8>);
 
@@ -195,7 +196,8 @@ impl SnapshotReader {
     /// The versions of that time are not kept.
     pub fn run_at(&mut self, request: &Arc<Request>, time_ms: u64) -> Result<ReadOutcome, NoPast> {
         let snapshot = self.engine.view().open_at(time_ms)?;
-        let access = self.access_at(snapshot, time_ms);
+        let mut access = self.access_at(snapshot, time_ms);
+        access.is_past = true;
         Ok(self.run_in(access, request, time_ms))
     }
 
@@ -299,6 +301,7 @@ impl SnapshotReader {
         };
         access.snapshot = Some(snapshot);
         access.now_ms = now_ms;
+        access.is_past = false;
         access.must_order = false;
         (access.looks, access.hits, access.misses) = (0, 0, 0);
         access
@@ -339,6 +342,7 @@ struct SnapshotAccess {
     /// Open while a request runs.
     snapshot: Option<Snapshot>,
     now_ms: u64,
+    is_past: bool,
     must_order: bool,
     looks: u64,
     hits: u64,
@@ -355,6 +359,7 @@ impl SnapshotAccess {
             pause,
             snapshot: None,
             now_ms: 0,
+            is_past: false,
             must_order: false,
             looks: 0,
             hits: 0,
@@ -368,6 +373,15 @@ impl SnapshotAccess {
             Some(snapshot) if !self.must_order => Ok(look(self.engine.view(), snapshot)),
             _ => Err(Stop::Restart),
         }
+    }
+
+    /// A step of a walk over keys. In the past it ends a run that is asked to stop, and gives others their
+    /// turn.
+    fn step<R>(&mut self, look: impl FnOnce(&dyn View, &Snapshot) -> R) -> Result<R, Stop> {
+        if self.is_past && self.doomed() {
+            return Err(Stop::Restart);
+        }
+        self.at(look)
     }
 
     /// Whether the entry's expiry lies after the snapshot and not after now: the order must say on which side
@@ -401,7 +415,7 @@ impl Access for SnapshotAccess {
         Err(WRITE_REFUSED)
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
-        let page = self.at(|view, snapshot| view.scan_at(snapshot, range))?;
+        let page = self.step(|view, snapshot| view.scan_at(snapshot, range))?;
         if page.entries.iter().any(|(_, entry)| self.expiry_undecided(entry)) {
             self.must_order = true;
             return Poll::Ready(Err(Stop::Restart));
@@ -409,7 +423,11 @@ impl Access for SnapshotAccess {
         Poll::Ready(Ok(page))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        Poll::Ready(self.at(|view, snapshot| view.count_at(snapshot)))
+        if !self.is_past {
+            return Poll::Ready(self.at(|view, snapshot| view.count_at(snapshot)));
+        }
+        let of_shards = (0..SHARDS).map(|shard| self.step(|view, at| view.count_of_shard_at(at, shard)));
+        Poll::Ready(of_shards.sum())
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         Poll::Ready(Err(WRITE_REFUSED))

@@ -4,12 +4,13 @@
 use ordo_execute::{Assignment, Budget, Committed, Engine, EngineKind, Progress, WorkerId};
 use ordo_execute::{ReadOutcome, SnapshotReader};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use txn::fragments::{Done, Operation};
 use txn::tx::WRITE_REFUSED;
 use txn::{
     Args, Batch, Blob, Call, Entry, Epoch, FnProcedure, FragmentCode, FragmentContext, FragmentKind, Key,
-    Outcome, PartitionId, Position, Procedure, ProcedureFuture, Reply, Request, RequestId, SessionId, Stop,
-    Tx, slots,
+    Outcome, PartitionId, Position, Procedure, ProcedureFuture, Reply, Request, RequestId, ScanRange,
+    SessionId, Space, Stop, Tx, slots,
 };
 
 /// Writes in the way that its argument says, and makes nothing of what comes of it.
@@ -146,4 +147,53 @@ fn a_read_of_one_record_at_a_snapshot_leaves_to_the_order_what_only_the_order_ca
     let elsewhere = format!("{:?}", Outcome::Err(Stop::Undeclared(None)));
     assert_eq!(read("lasts", Some(6), 2_000), elsewhere, "the key may be in another partition");
     assert_eq!(lookups.get(), (3, 1));
+}
+
+/// Walks over all keys, page by page, or counts them, as its argument says.
+async fn walk(mut tx: Tx, call: Call) -> Outcome {
+    if &*call[0] == b"count" {
+        return Ok(Reply::Integer(tx.count().await? as i64));
+    }
+    let (mut count, mut from_hash) = (0, Some(0));
+    while let Some(hash) = from_hash {
+        let page = tx.scan(ScanRange::of(Space::User, hash, 1)).await?;
+        count += page.entries.len() as i64;
+        from_hash = page.next_hash;
+    }
+    Ok(Reply::Integer(count))
+}
+
+#[test]
+fn walks_over_the_keys_of_the_past_can_be_stopped() {
+    let engine = EngineKind::Serial.make(Assignment { partition: PartitionId(0), ..Assignment::alone(1) });
+    engine.view().keep_history(Some(0));
+    assert_eq!(outcomes(&*engine, 1, &["put"], false), [(Ok(Reply::OK), 1)]);
+    let reader = SnapshotReader::new(engine);
+    let (interrupt, pauses) = (reader.interrupt(), Arc::new(AtomicU64::new(0)));
+    // Somebody asks the computation to stop in its second pause.
+    let pause = {
+        let (interrupt, pauses) = (interrupt.clone(), pauses.clone());
+        move || {
+            if pauses.fetch_add(1, Ordering::SeqCst) == 1 {
+                assert!(interrupt.interrupt());
+            }
+        }
+    };
+    let mut reader = reader.pausing(Arc::new(pause));
+    let procedure: Arc<dyn Procedure> = Arc::new(FnProcedure::new("walk", walk));
+    for way in ["walk", "count"] {
+        let args = Args::one(Blob::new(way.as_bytes()));
+        let request = Arc::new(Request::new(RequestId::default(), procedure.clone(), args));
+        // In the present the order would take it: nobody stops it there.
+        let present = reader.run(&request, 1);
+        assert!(matches!(present, ReadOutcome::Done(Ok(Reply::Integer(1)))), "{way}: {present:?}");
+        assert!(!interrupt.interrupt() && pauses.swap(0, Ordering::SeqCst) == 0, "{way}");
+        pauses.store(2, Ordering::SeqCst);
+        let past = reader.run_at(&request, 1).expect("it is kept");
+        assert!(matches!(past, ReadOutcome::Done(Ok(Reply::Integer(1)))), "{way}: {past:?}");
+        pauses.store(1, Ordering::SeqCst);
+        let past = reader.run_at(&request, 1).expect("it is kept");
+        assert!(matches!(past, ReadOutcome::Interrupted), "{way}: {past:?}");
+        pauses.store(0, Ordering::SeqCst);
+    }
 }

@@ -20,6 +20,14 @@ fn error(client: &mut Client, line: &str) -> String {
     }
 }
 
+/// A number of INFO.
+fn info_number(client: &mut Client, name: &str) -> u64 {
+    let Answer::Text(info) = call(client, "INFO memory") else { panic!("no INFO") };
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    let (_, number) = fields.find(|(field, _)| *field == name).expect("it is there");
+    number.trim().parse().expect("a number")
+}
+
 /// The time of the order's last epoch.
 fn time_ms(client: &mut Client) -> u64 {
     let Answer::Text(place) = call(client, "ORDO.CHANGES") else { panic!("no place") };
@@ -43,7 +51,7 @@ fn a_read_of_the_past_finds_what_had_been_written_by_then() {
     let client = &mut server.client();
     // The past begins at a tick.
     server.until("kept", || {
-        call(client, "SET a 0");
+        call(client, "MSET a 0 later 0");
         matches!(call(client, "ORDO.AT -1 DBSIZE"), Answer::Text(_)).then_some(())
     });
     for line in ["SET a 1", "HSET hash f 1", "SADD set x", "SET short v PX 3000"] {
@@ -72,23 +80,24 @@ fn a_read_of_the_past_finds_what_had_been_written_by_then() {
         (expired, "GET short", Answer::Nil),
         (third, "MGET a hash", Answer::List(vec![Answer::Nil, Answer::Nil])),
         (third, "KEYS a*", Answer::List(Vec::new())),
+        (first, "DBSIZE", text("5")),
+        (third, "DBSIZE", text("0")),
     ] {
         assert_eq!(call(client, &format!("ORDO.AT {time} {line}")), want, "{time} {line}");
     }
-    assert_eq!(
-        call(client, &format!("ORDO.AT {first} DBSIZE")),
-        call(client, &format!("ORDO.AT {first} DBSIZE"))
-    );
-
     // A connection's own writes come first, also when it does not wait for their replies.
     let mut bytes = Vec::new();
-    for words in [&["SET", "a", "9"][..], &["ORDO.AT", "-1", "GET", "a"], &["ORDO.AT", "1", "GET", "a"]] {
+    for words in [&["SET", "a", "9"][..], &["ORDO.CHANGES"], &["ORDO.AT", "1", "GET", "a"]] {
         server::client::put_command(&mut bytes, words);
     }
     client.send(&bytes).expect("sent");
     assert_eq!(client.answer().expect("an answer"), text("OK"));
-    assert!(matches!(client.answer().expect("an answer"), Answer::Text(_) | Answer::Nil));
+    let Answer::Text(place) = client.answer().expect("an answer") else { panic!("no place") };
     assert!(matches!(client.answer().expect("an answer"), Answer::Error(_)));
+    let place: Json = serde_json::from_str(&place).expect("JSON");
+    let at = place["time_ms"].to_string();
+    // At the time of its epoch a write is there.
+    assert_eq!(call(client, &format!("ORDO.AT {at} GET a")), text("9"));
 
     let future = time_ms(client) + 3_600_000;
     for (line, said) in [
@@ -131,17 +140,59 @@ fn the_past_gives_way_before_a_write_is_refused() {
         matches!(call(client, "ORDO.AT -1 GET a"), Answer::Text(_)).then_some(())
     });
     let first = pass(&server, client);
-    let Answer::Text(info) = call(client, "INFO memory") else { panic!("no INFO") };
-    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("it is there");
-    let limit = used.trim().parse::<u64>().expect("a number") + (32 << 20);
+    let limit = info_number(client, "used_memory") + (32 << 20);
     call(client, &format!("CONFIG SET maxmemory {limit}"));
     let value = "x".repeat(20_000);
     for _ in 0..6_000 {
         assert_eq!(client.call(&["SET", "a", &value]).expect("an answer"), text("OK"));
     }
-    let error = error(client, &format!("ORDO.AT {first} GET a"));
-    assert!(error.contains("is before the oldest version that is kept"), "{error}");
-    assert_eq!(call(client, "ORDO.AT -1 STRLEN a"), text("20000"));
+    // The past may have ended a moment ago, and begins anew: there is room.
+    server.until("a younger past", || match call(client, &format!("ORDO.AT {first} GET a")) {
+        Answer::Error(text) => text.contains("is before the oldest version that is kept").then_some(()),
+        other => panic!("{other:?}"),
+    });
+    server.until("the newest state", || {
+        (call(client, "ORDO.AT -1 STRLEN a") == text("20000")).then_some(())
+    });
+    server.until("its time", || (info_number(client, "history_oldest_ms") > first).then_some(()));
+
+    // Where the entries alone take what there is, there is no past, and entries are evicted.
+    call(client, "CONFIG SET maxmemory-policy allkeys-random");
+    for number in 0..5_000 {
+        let name = format!("k{number}");
+        assert_eq!(client.call(&["SET", &name, &value]).expect("an answer"), text("OK"));
+    }
+    server.until("no past", || (info_number(client, "history_oldest_ms") == 0).then_some(()));
+    assert!(error(client, "ORDO.AT -1 GET a").contains("while maxmemory leaves room for them"));
+    call(client, "FLUSHALL");
+    server.until("room", || (info_number(client, "history_oldest_ms") > 0).then_some(()));
+}
+
+#[test]
+fn old_versions_go_when_their_time_is_over_and_nobody_writes_any_more() {
+    const KEYS: u64 = 2_000;
+    let mut server = Server::new();
+    server.start(&["--history-seconds", "3600", "--appendfsync", "no"]);
+    let client = &mut server.client();
+    server.until("kept", || (info_number(client, "history_oldest_ms") > 0).then_some(()));
+    let value = "x".repeat(20_000);
+    let write = |client: &mut Client| {
+        for number in 0..KEYS {
+            let name = format!("k{number}");
+            assert_eq!(client.call(&["SET", &name, &value]).expect("an answer"), text("OK"));
+        }
+        info_number(client, "used_memory")
+    };
+    let once = write(client);
+    for setting in ["1", "0"] {
+        call(client, "CONFIG SET history-seconds 3600");
+        server.until("kept", || (info_number(client, "history_oldest_ms") > 0).then_some(()));
+        let twice = write(client);
+        assert!(twice > once + KEYS * 15_000, "{once} {twice}");
+        call(client, &format!("CONFIG SET history-seconds {setting}"));
+        let is_back = |used: u64| used < once + KEYS * 2_000;
+        server.until("freed", || is_back(info_number(client, "used_memory")).then_some(()));
+    }
 }
 
 #[test]

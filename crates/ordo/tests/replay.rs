@@ -146,10 +146,22 @@ fn every_transaction_is_shown_with_what_its_client_was_told() {
         (&verified["from_checkpoint"], &verified["checked_at"]),
         (&json!(0), &checkpoints[1]["epoch"])
     );
-    let later = shown(&dir, all.last().expect("some"), &["--verify"]);
+    assert_eq!(verified["is_compared"], true);
+    let first_epoch = &verified["epoch"].to_string();
+    let list = replayed(&dir, &["--at", first_epoch, "--verify"]);
+    assert_eq!(list["checked_at"], checkpoints[1]["epoch"]);
+    let (code, said, _) = replay(&dir, &["--at", first_epoch, "--verify"]);
+    assert!(code == Some(0) && said.contains("checked: the state at epoch"), "{said}");
+    let later = shown(&dir, all.last().expect("some"), &[]);
     assert_eq!((&later["from_checkpoint"], &later["checked_at"]), (&checkpoints[1]["epoch"], &Json::Null));
     let by_position = &later["positions"][0]["position"].to_string();
-    assert_eq!(replayed(&dir, &["--position", by_position, "--verify"]), later);
+    assert_eq!(replayed(&dir, &["--position", by_position]), later);
+    // Behind the newest checkpoint there is nothing to verify with.
+    let last_epoch = &later["epoch"].to_string();
+    for words in [&["--position", by_position][..], &["--at", last_epoch][..]] {
+        let (code, said, error) = replay(&dir, &[words, &["--verify"]].concat());
+        assert!(code == Some(1) && !said.is_empty() && error.contains("nothing was verified"), "{error}");
+    }
 
     // Epochs that are not there are refused, with those that are.
     let end = &extent["end"]["epoch"].to_string();
@@ -160,10 +172,20 @@ fn every_transaction_is_shown_with_what_its_client_was_told() {
         (&["--request", "1:7:7"][..], "--at 1 lists what it has"),
         (&["--at", end, "--request", "1:7:7"][..], "--at says epoch"),
         (&["--position", "99999999"][..], "does not come to this position"),
+        (&["--at", "yesterday"][..], "is no moment"),
     ] {
-        let error = refused(&dir, words);
-        assert!(error.contains(text), "{words:?}: {error}");
+        let (code, said, error) = replay(&dir, words);
+        // A command line that says nothing ends with 2.
+        assert!(code > Some(0) && said.is_empty(), "{words:?}: {error}");
+        assert!(error.contains(text) && !error.contains("backup list"), "{words:?}: {error}");
     }
+    let block = all.iter().find(|each| each["commands"].as_array().is_some_and(|all| all.len() == 3));
+    let block = block.expect("a block")["request"].as_str().expect("a name");
+    let cut = replayed(&dir, &["--request", block, "--limit", "1"]);
+    assert_eq!((&cut["commands"], &cut["omitted_commands"]), (&json!(["SET \"a\" \"1\""]), &json!(2)));
+    assert_eq!(cut["reply"], json!([{ "status": "OK" }, { "omitted_items": 2 }]));
+    let (_, said, _) = replay(&dir, &["--request", block, "--limit", "1"]);
+    assert!(said.contains("command    ... and 2 more: --limit"), "{said}");
     let (_, said, _) = replay(&dir, &["--request", all[4]["request"].as_str().expect("a name")]);
     assert!(said.contains(r"[2J") && !said.contains('\u{1b}'), "{said}");
     assert!(said.contains("restarts") && said.contains("command    rpush \"list\" \"a\""), "{said}");
@@ -273,6 +295,8 @@ fn a_backup_tells_the_same_as_the_directory_also_of_what_that_has_no_longer() {
     let of_backup = listed(&from);
     let of_directory = listed(&dir);
     assert_eq!(of_backup.len(), sent.len());
+    let error = refused(&from, &["--position", "1"]);
+    assert!(error.contains("this is chain 1 of the backup") && error.contains("--chain"), "{error}");
     assert_eq!(of_backup, of_directory[of_directory.len() - sent.len()..]);
     for transaction in &of_backup {
         let mut shown_by = [shown(&from, transaction, &[]), shown(&dir, transaction, &[])];
@@ -302,6 +326,8 @@ fn a_node_of_a_cluster_tells_of_transactions_over_several_partitions() {
                   redis.call('SET', KEYS[1], sum) return sum";
     told(client, all, &["EVAL", script, "4", "a", "b", "c", "d"]);
     told(client, all, &["DEL", "a", "b", "x"]);
+    // The node of its client executes it, and nobody else.
+    told(client, all, &["MGET", "a", "c", "d"]);
     // What follows tells the node that this is agreed.
     for _ in 0..3 {
         client.call(&["SET", "last", "1"]).expect("an answer");
@@ -312,8 +338,19 @@ fn a_node_of_a_cluster_tells_of_transactions_over_several_partitions() {
     let listed = listed(&dir);
     assert!(listed.len() >= all.len(), "{listed:#?}");
     for (transaction, (words, said)) in listed.iter().zip(&*all) {
+        if words.starts_with("MGET") {
+            assert_eq!(transaction["reply"], json!({ "not_executed": true }));
+            let name = ["--request", transaction["request"].as_str().expect("a name")];
+            let shown = replayed(&dir, &name);
+            assert_eq!(answer(&shown["reply"]), *said);
+            assert_eq!((&shown["is_compared"], &shown["difference"]), (&json!(false), &Json::Null));
+            let (_, text, _) = replay(&dir, &name);
+            assert!(!text.contains("twice"), "{text}");
+            continue;
+        }
         assert_eq!(answer(&transaction["reply"]), *said, "{words}");
         let shown = shown(&dir, transaction, &[]);
+        assert_eq!(shown["is_compared"], true);
         assert!(shown["positions"].as_array().is_some_and(|positions| positions.len() > 1), "{shown}");
         if words.starts_with("EVAL") {
             let value = |read: &Json| read["held"]["value"].clone();

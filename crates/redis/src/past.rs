@@ -2,7 +2,7 @@
 //!
 //! `ORDO.AT <time> <command ...>` runs a data command that only reads, as if it had come at that time: it
 //! finds what had been written when the time was over, and entries whose time to live was over then are gone.
-//! The time is one of the order, in milliseconds since 1970, or, if it is negative, so many milliseconds
+//! The time is one of the order, in milliseconds since 1970; a negative number is a number of milliseconds
 //! before now.
 //!
 //! It is a read beside the order ([`Procedure::moment`]): the node runs it at a snapshot of the past, if it
@@ -15,8 +15,8 @@ use crate::table::{self, Flags, Run};
 use txn::{Args, Blob, Call, Footprint, Procedure, ProcedureFuture, Reply, Tx, Weight};
 
 const NO_TIME: Reply = Reply::error(
-    "ERR the time of ORDO.AT is a number of milliseconds since 1970, or a negative number: so many before \
-     now",
+    "ERR the time of ORDO.AT is a number of milliseconds since 1970, or, if it is negative, the number of \
+     milliseconds before now",
 );
 /// The reply of a call that has reached the order.
 const ORDERED: Reply =

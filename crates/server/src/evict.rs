@@ -274,6 +274,44 @@ pub struct Evictor {
     seed: u64,
     kept: Keeping,
     owed: Owed,
+    past: RoomForPast,
+}
+
+/// What the past has to leave, for memory.
+///
+/// Above `maxmemory` less a share of it ([`HISTORY_SHARE`]) the older half of the past goes. What that has
+/// freed shows only when all records were looked through, so the next half goes no sooner. Where less than a
+/// second is left, the past ends, and begins anew when there is room for it: a store that lives at its limit
+/// pays nothing for a past that it cannot have.
+#[derive(Debug, Default)]
+struct RoomForPast {
+    /// There is no room for a past.
+    is_none: bool,
+    /// Everything that went has been collected when so many shards were swept.
+    sweeps_upto: usize,
+}
+
+impl RoomForPast {
+    /// Looks at the bytes that are in use. `swept` is the number of shards that were swept so far, and
+    /// `shorten` gives up half of the past, and tells how many milliseconds of it are left. Whether there is
+    /// something to be collected.
+    fn look(&mut self, maxmemory: u64, used: u64, swept: usize, shorten: impl FnOnce() -> u64) -> bool {
+        let share = maxmemory / HISTORY_SHARE;
+        if maxmemory == 0 || used <= maxmemory - share {
+            // Not where it would end again at once.
+            self.is_none &= maxmemory > 0 && used > maxmemory - 2 * share;
+            return false;
+        }
+        if swept < self.sweeps_upto {
+            return true;
+        }
+        if self.is_none {
+            return false;
+        }
+        self.is_none = shorten() == 0;
+        self.sweeps_upto = swept + SHARDS;
+        true
+    }
 }
 
 impl Evictor {
@@ -288,6 +326,7 @@ impl Evictor {
             seed: session.0,
             kept: Keeping::Nothing,
             owed: Owed::default(),
+            past: RoomForPast::default(),
         }
     }
 
@@ -360,13 +399,18 @@ impl Evictor {
 
     /// Keeps the past that is wanted, as far as there is room: before an entry goes, or a write is refused,
     /// the past does.
-    fn keep_history(&self, config: &Config) {
+    fn keep_history(&mut self, config: &Config) {
         let runtime = &self.shared.runtime;
-        runtime.set_history_ms(config.history_seconds * 1000);
-        let room = config.maxmemory - config.maxmemory / HISTORY_SHARE;
-        if config.maxmemory > 0 && used_bytes() > room && runtime.shorten_history() {
+        if config.history_seconds == 0 || !runtime.has_past() {
+            self.past = RoomForPast::default();
+            return runtime.set_history_ms(0);
+        }
+        let shorten = || runtime.shorten_history();
+        if self.past.look(config.maxmemory, used_bytes(), runtime.swept(), shorten) {
             runtime.collect(COLLECTED);
         }
+        let wanted_ms = config.history_seconds * 1000;
+        runtime.set_history_ms(if self.past.is_none { 0 } else { wanted_ms });
     }
 
     fn keep_usage(&mut self, keeping: Keeping) {
@@ -468,6 +512,35 @@ mod tests {
         assert_eq!(Policy::of(&config), None, "there is no limit");
         config.maxmemory = 1;
         Policy::of(&config).expect("a policy")
+    }
+
+    #[test]
+    fn half_of_the_past_goes_at_a_time_and_none_is_kept_where_there_is_no_room() {
+        let mut past = RoomForPast::default();
+        let mut shortened = 0;
+        let mut look = |used, swept, left_ms| {
+            let is_to_collect = past.look(1_600, used, swept, || {
+                shortened += 1;
+                left_ms
+            });
+            (is_to_collect, past.is_none, std::mem::take(&mut shortened))
+        };
+        assert_eq!(look(1_500, 7, 4_000), (false, false, 0));
+        assert_eq!(look(1_501, 7, 4_000), (true, false, 1));
+        // Not before all records were looked through, however much is used.
+        assert_eq!(look(1_501, 8, 2_000), (true, false, 0));
+        assert_eq!(look(1_700, SHARDS + 6, 2_000), (true, false, 0));
+        assert_eq!(look(1_501, SHARDS + 7, 2_000), (true, false, 1));
+        assert_eq!(look(1_500, SHARDS + 8, 2_000), (false, false, 0));
+        // Nothing is left, and not enough has come back.
+        assert_eq!(look(1_501, 3 * SHARDS, 0), (true, true, 1));
+        assert_eq!(look(1_501, 4 * SHARDS - 1, 0), (true, true, 0));
+        assert_eq!(look(1_700, 4 * SHARDS, 0), (false, true, 0));
+        assert_eq!(look(1_450, 4 * SHARDS, 0), (false, true, 0));
+        assert_eq!(look(1_400, 4 * SHARDS, 0), (false, false, 0));
+        // Without a limit there is room.
+        assert_eq!(look(1_501, 5 * SHARDS, 0), (true, true, 1));
+        assert!(!past.look(0, 1_501, 6 * SHARDS, || 0) && !past.is_none);
     }
 
     #[test]

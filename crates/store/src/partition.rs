@@ -30,7 +30,7 @@ pub struct Partition<M> {
     history: History,
     digests: Digests,
     usage_clock: Clock,
-    /// The shard that [`View::collect`] looks at next.
+    /// How many shards [`View::collect`] has looked at, which go round.
     sweep: AtomicUsize,
 }
 
@@ -112,6 +112,13 @@ impl<M: Meta> Partition<M> {
     /// What is true at the newest final position.
     pub fn published(&self) -> Final {
         self.published.read()
+    }
+    /// For a caller that commits several transactions before it publishes the last of them: it has come to
+    /// `ended`, and the next transaction is of the time `next_ms`. Told of all of them, the published state
+    /// included, a history has the moments between them.
+    #[inline]
+    pub fn note_past(&self, ended: Final, next_ms: u64) {
+        self.history.note(ended, next_ms);
     }
     /// Makes a new final position known. One caller at a time.
     pub fn publish(&self, new: Final) {
@@ -200,15 +207,15 @@ impl<M: Meta> Partition<M> {
 
     /// The number of user entries that a reader at `upto` sees. Walks the index.
     pub fn count(&self, upto: Position) -> u64 {
-        let mut count = 0;
-        for shard in 0..SHARDS {
-            for record in self.index.shard(shard) {
-                if record.space() == Space::User && record.latch_any().live(upto, &self.clears) {
-                    count += 1;
-                }
-            }
-        }
-        count
+        (0..SHARDS).map(|shard| self.count_of_shard(upto, shard)).sum()
+    }
+
+    fn count_of_shard(&self, upto: Position, shard: usize) -> u64 {
+        let records = self.index.shard(shard);
+        let is_live = |record: &&RecordRef<M>| {
+            record.space() == Space::User && record.latch_any().live(upto, &self.clears)
+        };
+        records.iter().filter(is_live).count() as u64
     }
 
     /// Reads a record at a final position.
@@ -282,15 +289,18 @@ impl<M: Meta> View for Partition<M> {
             }
         }
     }
-    fn shorten_history(&self) -> bool {
-        self.history.is_kept() && self.history.forget_half(&self.snapshots, || self.published.read())
+    fn shorten_history(&self) -> u64 {
+        self.history.forget_half(&self.snapshots, || self.published.read())
+    }
+    fn oldest_past_ms(&self) -> Option<u64> {
+        self.history.oldest_ms(|| self.published.read())
     }
     fn open_at(&self, time_ms: u64) -> Result<Snapshot, NoPast> {
         let position = self.history.position_at(time_ms, || self.published.read())?;
         match self.snapshots.open_at(position) {
             Some(slot) => Ok(Snapshot { position, time_ms, live: None, slot, pinned: position }),
             // It was forgotten meanwhile.
-            None => Err(self.history.oldest_ms().map_or(NoPast::NotKept, NoPast::Before)),
+            None => Err(self.oldest_past_ms().map_or(NoPast::NotKept, NoPast::Before)),
         }
     }
     fn warm(&self, hashes: &[u64]) {
@@ -310,6 +320,9 @@ impl<M: Meta> View for Partition<M> {
             Some(live) => live.max(0) as u64,
             None => self.count(snapshot.position),
         }
+    }
+    fn count_of_shard_at(&self, snapshot: &Snapshot, shard: usize) -> u64 {
+        self.count_of_shard(snapshot.position, shard)
     }
     fn images_at(
         &self,
@@ -380,6 +393,9 @@ impl<M: Meta> View for Partition<M> {
                 self.index.retain(shard, |record| self.collect_record(record, watermark, final_position));
         }
         looked_at
+    }
+    fn swept(&self) -> usize {
+        self.sweep.load(Ordering::Relaxed)
     }
     fn watermark(&self) -> Position {
         self.snapshots.raise(self.published.position())

@@ -4,7 +4,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use txn::Position;
 
 /// What is true at the newest final position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Final {
     /// The position.
     pub position: Position,

@@ -18,7 +18,8 @@
 //! position into a slot and then loads the floor: if that is above its position, it was too late. A collector
 //! loads the floor before it looks at the slots: so if it has loaded one above the position, and has missed
 //! the slot, the reader's load comes later and finds that floor, or a higher one. And it loads the floor
-//! behind the slots once more: who sets the first floor protects it by an ordinary snapshot until it is set.
+//! behind the slots once more: the caller that sets the first floor protects it by an ordinary snapshot until
+//! it is set.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -118,6 +119,11 @@ impl Snapshots {
     /// are not below the one before: callers take turns.
     pub fn keep_from(&self, position: Option<Position>) {
         self.floor.store(position.map_or(NO_FLOOR, |position| position.0), Ordering::SeqCst);
+    }
+    /// Where [`Snapshots::keep_from`] keeps versions from.
+    pub(crate) fn floor(&self) -> Option<Position> {
+        let floor = self.floor.load(Ordering::SeqCst);
+        (floor != NO_FLOOR).then_some(Position(floor))
     }
     /// Takes a reader off the books.
     pub fn close(&self, slot: usize, position: Position) {

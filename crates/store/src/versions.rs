@@ -15,6 +15,9 @@ pub struct Version {
     pub entry: Option<Entry>,
 }
 
+/// Up to so many versions are moved for a single one that goes.
+const MANY: usize = 32;
+
 /// The versions of one key: at least one, at distinct positions, ascending.
 #[derive(Debug)]
 pub(crate) struct Versions(SmallVec<[Packed; 2]>);
@@ -77,11 +80,16 @@ impl Versions {
         found.map(|place| self.0.remove(place)).is_ok()
     }
     /// Drops the versions that no reader at or beyond `watermark` can see: all below the newest one at or
-    /// below it.
+    /// below it. Of many versions it drops none before half of them can go: those that stay are moved, which
+    /// costs no more than a move for each version that goes.
     pub(crate) fn prune(&mut self, watermark: Position) {
-        let kept = self.place_above(watermark);
-        if kept > 1 {
-            self.0.drain(..kept - 1);
+        let gone = self.place_above(watermark).saturating_sub(1);
+        if gone == 0 || gone * 2 < self.len() && self.len() > MANY {
+            return;
+        }
+        self.0.drain(..gone);
+        if self.0.capacity() > MANY && self.0.capacity() > 4 * self.len() {
+            self.0.shrink_to_fit();
         }
     }
 }
@@ -133,6 +141,27 @@ mod tests {
             versions.prune(Position(watermark));
             assert_eq!(positions(&versions), kept, "watermark {watermark}");
         }
+    }
+
+    #[test]
+    fn of_many_versions_half_go_at_a_time_and_those_that_are_needed_stay() {
+        let mut versions = Versions::of(packed(1, Some("x")));
+        (2..=1_000).for_each(|position| versions.insert(packed(position, Some("x"))));
+        // Each removal moves what stays: so there are few of them, and at most twice as many versions.
+        let mut removals = 0;
+        for watermark in 1..=1_000 {
+            let before = versions.len();
+            versions.prune(Position(watermark));
+            removals += usize::from(versions.len() < before);
+            let needed = 1_001 - watermark as usize;
+            assert!(versions.len() >= needed && versions.len() <= (2 * needed).max(MANY), "at {watermark}");
+            assert!((watermark..=1_000).all(|upto| {
+                versions.at(Position(upto)).is_some_and(|version| version.position() == Position(upto))
+            }));
+        }
+        assert_eq!(positions(&versions), [1_000]);
+        assert!(removals <= 2 * MANY, "{removals} removals");
+        assert!(versions.0.capacity() <= MANY, "{} versions have room", versions.0.capacity());
     }
 
     #[test]

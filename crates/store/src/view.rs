@@ -81,8 +81,11 @@ pub trait View: Send + Sync {
     /// Keeps the versions that readers since a time need (in milliseconds since 1970, by the epochs' times),
     /// from now on; none, without a time. To be called again while time goes by, by one thread.
     fn keep_history(&self, since_ms: Option<u64>);
-    /// Forgets about half of the past that is kept, for its memory. False if there is nothing to forget.
-    fn shorten_history(&self) -> bool;
+    /// Forgets the older half of the past that is kept, for its memory; all of it, where it is shorter than a
+    /// second. Gives how many milliseconds of it are left.
+    fn shorten_history(&self) -> u64;
+    /// The time of the oldest moment that can be read ([`View::open_at`]); `None` if no past is kept.
+    fn oldest_past_ms(&self) -> Option<u64>;
     /// Opens a snapshot of the past: behind all transactions of epochs whose time is not later than this.
     /// Where that is not over yet, behind those that have final-committed.
     fn open_at(&self, time_ms: u64) -> Result<Snapshot, NoPast>;
@@ -101,6 +104,8 @@ pub trait View: Send + Sync {
     /// The number of entries of the user's space at a snapshot. O(1) if nothing committed since it was
     /// opened.
     fn count_at(&self, snapshot: &Snapshot) -> u64;
+    /// The part of that number that a shard has, below [`crate::SHARDS`].
+    fn count_of_shard_at(&self, snapshot: &Snapshot, shard: usize) -> u64;
     /// Copies a part of all records at a snapshot (tombstones within the horizon included), for a checkpoint:
     /// shard by shard, from `shard` on until at least `limit` images are out. Returns the next shard, `None`
     /// after the last.
@@ -128,6 +133,9 @@ pub trait View: Send + Sync {
     /// Returns how many it has looked at: if there were fewer, it has looked at all. Call it when there is
     /// nothing better to do.
     fn collect(&self, records: usize) -> usize;
+    /// How many shards [`View::collect`] has looked through so far: [`crate::SHARDS`] of them have all
+    /// records.
+    fn swept(&self) -> usize;
     /// The position up to which nobody needs other versions than the newest of each key.
     fn watermark(&self) -> Position;
     /// Collects what nobody needs any more of these keys, at once: for whoever knows that there is something.

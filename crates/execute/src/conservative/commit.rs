@@ -80,6 +80,7 @@ pub(crate) fn final_commit<M: Meta>(
             LiveChange::To(live) => live,
         };
         digest.add(ended.committed.position, ended.terms);
+        partition.note_past(at, ended.now_ms);
         at = Final { position: ended.committed.position, time_ms: ended.now_ms, live };
         if let Some(member) = &ended.member {
             finals.settle(member);

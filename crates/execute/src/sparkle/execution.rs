@@ -241,7 +241,7 @@ impl Parts for Execution {
             Asked::Key(key) => Told::Record(partition.read(upto, key)),
             Asked::Page(range) => Told::Page(partition.scan(upto, *range)),
             // Behind the latch: the committer moves the head before it publishes what is final there.
-            Asked::Count => Told::Count(self.shared.committer.lock().live),
+            Asked::Count => Told::Count(self.shared.committer.lock().at.live),
         };
         if let Some(member) = self.body.member.clone() {
             self.tell(&member, asked.clone(), &told)?;
@@ -410,7 +410,7 @@ impl Access for Execution {
             0
         } else {
             // Behind the latch: the committer moves the head before it publishes what is final there.
-            self.shared.committer.lock().live
+            self.shared.committer.lock().at.live
         };
         let change: i64 = self
             .body

@@ -17,6 +17,9 @@ use store::sync::atomic::Ordering;
 use store::{Final, RecordRef, View, digest};
 use txn::{Position, Stop};
 
+/// Room for so many records with old versions is never given back. There are more while a past is kept.
+const GARBAGE_SPARE: usize = 1 << 12;
+
 /// What a worker is in the middle of. The transaction's body is in the worker's [`Execution`] unless this is
 /// `Nothing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -406,7 +409,7 @@ impl Worker {
         let Some(mut committer) = shared.committer.try_lock() else {
             return false;
         };
-        let mut last = None;
+        let before = committer.at.position;
         let mut digest_run = shared.partition.digests().run();
         while self.finished.len() < COMMIT_RUN_MAX && shared.committable() {
             let position = shared.head();
@@ -419,7 +422,7 @@ impl Worker {
             };
             let mut terms = body.terms;
             if body.cleared {
-                committer.live = 0;
+                committer.at.live = 0;
                 terms = terms.wrapping_add(digest::of_clear(position));
             }
             if let (Some(request), Some(outcome)) = (&body.request, &body.outcome) {
@@ -428,10 +431,12 @@ impl Worker {
             digest_run.add(position, terms);
             let live = slot.live.load(Ordering::Relaxed);
             if live != 0 {
-                committer.live += live;
+                committer.at.live += live;
                 slot.live.store(0, Ordering::Relaxed);
             }
-            last = Some((position, body.context.now_ms));
+            let (time_ms, live) = (body.context.now_ms, committer.at.live);
+            shared.partition.note_past(committer.at, time_ms);
+            committer.at = Final { position, time_ms, live };
             if body.member.is_some() {
                 shared.settle_member(position);
             }
@@ -440,12 +445,12 @@ impl Worker {
             shared.advance_head(position.next());
         }
         drop(digest_run);
-        let Some((position, time_ms)) = last else {
+        if committer.at.position == before {
             drop(committer);
             // Whoever made the head committable meanwhile may have found the latch taken, and have gone.
             return shared.committable() && !shared.has(Mutant::LeaveCommittable);
-        };
-        shared.partition.publish(Final { position, time_ms, live: committer.live });
+        }
+        shared.partition.publish(committer.at);
         let restarts = shared.counters.restarts.load(Ordering::Relaxed);
         shared.window.committed(&mut committer.controller, self.finished.len() as u64, restarts);
         drop(committer);
@@ -490,6 +495,9 @@ impl Worker {
             self.execution().budget -= 1;
             record.latch_held().prune(watermark);
             collected = true;
+        }
+        if self.garbage.is_empty() && self.garbage.capacity() > GARBAGE_SPARE {
+            self.garbage.shrink_to(GARBAGE_SPARE);
         }
         collected
     }

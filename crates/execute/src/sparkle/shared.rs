@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use store::{Partition, View};
+use store::{Final, Partition, View};
 use txn::tx::EXPECTED_MAX;
 use txn::{Batch, Key, PartitionId, Position, Request, TxContext, Weight};
 
@@ -66,8 +66,8 @@ pub(super) struct Counters {
 /// What the committer's latch protects.
 #[derive(Default)]
 pub(super) struct Committer {
-    /// Live entries at the final position.
-    pub(super) live: i64,
+    /// The final position, with its time and the number of live entries there.
+    pub(super) at: Final,
     pub(super) controller: Controller,
 }
 
@@ -360,7 +360,7 @@ impl Shared {
             self.confirmed.fetch_max(batch.first.prev().0, Ordering::SeqCst);
             // Read behind the latch: a committer that has moved the head may not have published yet.
             let mut committer = self.committer.lock();
-            committer.live = self.partition.published().live;
+            committer.at = self.partition.published();
         }
         debug_assert!(
             backlog.delivered == Position::NONE

@@ -8,7 +8,11 @@ use ordo_node::cluster::ClusterOptions;
 use ordo_node::cluster::restore::{KeptOrder, Looked, Replay, Trace, TracedEpoch, Wanted};
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
-use txn::{Entry, Epoch, Key, PartitionId, Position, Reply, RequestName};
+use std::sync::atomic::{AtomicU64, Ordering};
+use txn::{
+    Call, Entry, Epoch, Event, FnProcedure, Key, Outcome, PartitionId, Position, Procedure, Reply,
+    RequestName, Told, Tx,
+};
 
 /// A node whose only checkpoints are those that a test wants, and its disk.
 fn begin() -> (Arc<VirtualDisk>, Rig) {
@@ -137,4 +141,40 @@ fn expired_entries_and_whole_spaces_are_shown_as_the_transaction_met_them() {
     let trace = up_to(&disk, flush, position(4)).1.trace.unwrap();
     assert!(trace.clears && trace.writes.is_empty(), "{trace:?}");
     assert_eq!(trace.difference, None);
+}
+
+/// How often [`fickle`] has run.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+/// Replies the same with every run, and writes with every run but the first.
+async fn fickle(mut tx: Tx, _: Call) -> Outcome {
+    if RUNS.fetch_add(1, Ordering::SeqCst) == 0 {
+        return Ok(Reply::OK);
+    }
+    tx.put(&Key::from("b"), "x").await?;
+    let events = vec![Event::Key { key: Key::from("b"), class: b'$', name: "set".into() }];
+    Ok(Reply::Told(Box::new(Told { reply: Reply::OK, events })))
+}
+
+#[test]
+fn a_key_that_only_the_engine_has_written_is_a_difference() {
+    let (disk, mut rig) = begin();
+    let procedure: Arc<dyn Procedure> = Arc::new(FnProcedure::new("fickle", fickle));
+    rig.submit("a", 1).unwrap();
+    rig.call(procedure.clone(), "x");
+    let kept = kept(&disk);
+    let from = kept.checkpoints().next().unwrap()[0].epoch;
+    let mut registry = registry();
+    registry.register(procedure).unwrap();
+    let mut replay = kept.begin(&*disk, from, registry, Arc::default()).unwrap();
+    let wanted = Wanted::Position(PartitionId(0), Position(2));
+    let mut traces = Vec::new();
+    for batches in kept.behind(from) {
+        // The run at the snapshot is the first one, and the engine's is the second.
+        RUNS.store(0, Ordering::SeqCst);
+        traces.extend(replay.execute_and_trace(batches, Some(wanted)).unwrap().trace);
+    }
+    let [trace] = &traces[..] else { panic!("{traces:?}") };
+    assert!(trace.is_compared && trace.writes.is_empty(), "{trace:?}");
+    assert_eq!(trace.difference.as_deref(), Some("what is left of \"b\""));
 }

@@ -33,7 +33,7 @@ impl FromStr for Moment {
         let time = time.with_context(|| {
             format!(
                 "'{text}' is no moment: give the number of an epoch, a time such as '2026-11-27 22:10:00' \
-                 (UTC), or 'newest'; 'ordo backup list' shows what there is"
+                 (UTC), or 'newest'"
             )
         });
         Ok(Moment::Time(time?.as_millis() as u64))

@@ -12,9 +12,10 @@
 //! # What is proved
 //!
 //! * The batches are held against the order's chained digest at each checkpoint, and the state against the
-//!   digest that the replicas had, where it is known, or, if that is wanted, against all entries of the next
-//!   checkpoint ([`source::Source::check`]).
-//! * The transaction's reply and writes are held against those of the engine that executes the order.
+//!   digest that the replicas had, where it is known, or, if that is wanted, a digest of all users' entries
+//!   against that of the next checkpoint ([`source::Source::check`]).
+//! * The transaction's reply and writes are held against those of the engine that executes the order, unless
+//!   the engine leaves the transaction to another process.
 
 mod show;
 mod source;
@@ -55,13 +56,15 @@ pub struct Replay {
     /// The partition of --position.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "position")]
     partition: u16,
-    /// How many transactions are listed, at most.
+    /// How many transactions are listed, at most; and, of one transaction, how many commands, reads, writes
+    /// and elements of its reply.
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     limit: usize,
     /// Values that take more memory are left out.
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     max_value_bytes: usize,
-    /// Executes on to the next checkpoint, and holds all entries against it. Needs twice as much memory.
+    /// Executes on to the next checkpoint, and holds a digest of all entries against it. Needs twice as much
+    /// memory.
     #[arg(long)]
     verify: bool,
     /// Prints JSON.
@@ -108,7 +111,7 @@ pub fn run(replay: &Replay) -> Result<()> {
         (_, Some(trace)) => {
             print(&show.transaction(trace, &place))?;
             match &trace.difference {
-                None => Ok(()),
+                None => ensure_verified(replay, &place),
                 Some(what) => bail!(
                     "{what} differs between two executions of the transaction: a bug of Ordo, please \
                      report it"
@@ -123,8 +126,22 @@ pub fn run(replay: &Replay) -> Result<()> {
             },
             traced.transactions.len()
         ),
-        _ => print(&show.list(&traced.transactions, &place)),
+        _ => {
+            print(&show.list(&traced.transactions, &place))?;
+            ensure_verified(replay, &place)
+        }
     }
+}
+
+/// Verifying that finds nothing to compare with is no success.
+fn ensure_verified(replay: &Replay, place: &Place) -> Result<()> {
+    ensure!(
+        !replay.verify || place.checked_at.is_some(),
+        "nothing was verified: there is no checkpoint of epoch {} or of one behind it; the server makes one \
+         with SAVE",
+        place.tip.epoch
+    );
+    Ok(())
 }
 
 fn open(replay: &Replay) -> Result<Source> {

@@ -65,6 +65,7 @@ impl Show {
             let listed = listed.map(|execution| Json::Object(self.execution(execution)));
             told["transactions"] = listed.collect::<Vec<_>>().into();
             told["omitted_transactions"] = omitted.into();
+            told["checked_at"] = at.checked_at.into();
             return line(told);
         }
         let count = transactions.len();
@@ -72,11 +73,14 @@ impl Show {
         let mut out = format!("epoch {}, {}: {count} {noun}\n", at.tip.epoch, shown(at.tip.time_ms));
         for execution in listed {
             let commands = cut(&asked(&execution.request).commands.join("; "));
-            let reply = cut(&plain(&reply(execution, &execution.outcome)));
+            let reply = cut(&plain(&reply_of_engine(execution)));
             out.push_str(&format!("{}  {}  {commands} -> {reply}\n", execution.name, positions(execution)));
         }
         if omitted > 0 {
             out.push_str(&format!("... and {omitted} more: --limit shows more of them\n"));
+        }
+        if let Some(epoch) = at.checked_at {
+            out.push_str(&format!("checked: {}\n", checked_state(epoch)));
         }
         out
     }
@@ -107,9 +111,10 @@ impl Show {
                 "is_server": id.session == SessionId::INTERNAL,
             },
             "procedure": execution.request.procedure.name(),
-            "commands": commands,
+            "omitted_commands": commands.len().saturating_sub(self.limit),
+            "commands": commands.into_iter().take(self.limit).collect::<Vec<_>>(),
             "is_gathered": is_gathered,
-            "reply": reply(execution, &execution.outcome),
+            "reply": capped(reply_of_engine(execution), self.limit),
         });
         match told {
             Json::Object(told) => told,
@@ -121,22 +126,27 @@ impl Show {
         let mut told = self.execution(&trace.execution);
         let Json::Object(place) = place(&at.tip) else { return Json::Null };
         told.extend(place);
-        let reads = trace.looked.iter().map(|looked| self.looked(looked, at));
+        let reads = trace.looked.iter().take(self.limit).map(|looked| self.looked(looked, at));
         told.insert("reads".to_owned(), reads.collect::<Vec<_>>().into());
+        let omitted = |all: usize| Json::from(all.saturating_sub(self.limit));
+        told.insert("omitted_reads".to_owned(), omitted(trace.looked.len()));
         told.insert("clears".to_owned(), trace.clears.into());
-        let writes = trace.writes.iter().map(|Write { key, before, after }| {
+        let writes = trace.writes.iter().take(self.limit).map(|Write { key, before, after }| {
             let mut told = named(key);
             told.insert("before".to_owned(), self.entry(key, before.as_ref(), at));
             told.insert("after".to_owned(), self.entry(key, after.as_ref(), at));
             Json::Object(told)
         });
         told.insert("writes".to_owned(), writes.collect::<Vec<_>>().into());
+        told.insert("omitted_writes".to_owned(), omitted(trace.writes.len()));
         // Where another node has executed it, the engine has no reply.
-        told.insert("reply".to_owned(), reply(&trace.execution, outcome_of(trace)));
-        told.insert("messages".to_owned(), messages(outcome_of(trace)).into());
+        let reply = reply(&trace.execution, outcome_of(trace));
+        told.insert("reply".to_owned(), capped(reply, self.limit));
+        told.insert("messages".to_owned(), capped(messages(outcome_of(trace)).into(), self.limit));
         told.insert("restarts".to_owned(), Json::Null);
         told.insert("from_checkpoint".to_owned(), at.from.into());
         told.insert("checked_at".to_owned(), at.checked_at.into());
+        told.insert("is_compared".to_owned(), trace.is_compared.into());
         told.insert("difference".to_owned(), trace.difference.clone().into());
         Json::Object(told)
     }
@@ -199,33 +209,36 @@ impl Show {
                 }
             },
         );
-        for command in &commands {
-            out.row(if is_gathered { "gathered" } else { "command" }, command);
-        }
+        out.rows(if is_gathered { "gathered" } else { "command" }, &commands, self.limit, |command| {
+            command.clone()
+        });
         if commands.is_empty() {
             out.row("command", request.procedure.name());
         }
-        for looked in &trace.looked {
-            out.row("read", &self.looked_text(looked, at));
-        }
+        out.rows("read", &trace.looked, self.limit, |looked| self.looked_text(looked, at));
         if trace.clears {
             out.row("wrote", "removed all keys");
         }
-        for Write { key, before, after } in &trace.writes {
+        out.rows("wrote", &trace.writes, self.limit, |Write { key, before, after }| {
             let [before, after] = [before, after].map(|entry| self.entry_text(key, entry.as_ref(), at));
-            out.row("wrote", &format!("{}  {before} -> {after}", name_of(key)));
-        }
-        for message in messages(outcome_of(trace)) {
-            out.row("published", &cut(&plain(&message)));
-        }
+            format!("{}  {before} -> {after}", name_of(key))
+        });
+        out.rows("published", &messages(outcome_of(trace)), self.limit, |message| cut(&plain(message)));
         out.row("reply", &cut(&plain(&reply(&trace.execution, outcome_of(trace)))));
         out.row("restarts", RESTARTS);
         let mut checked = format!("executed from the checkpoint of epoch {} on", at.from);
-        if trace.difference.is_none() {
+        if trace.is_compared && trace.difference.is_none() {
             checked.push_str(", twice with the same result");
         }
+        if !trace.is_compared {
+            let why = match request.elsewhere {
+                true => "only the node of its client executed it",
+                false => "its session sent it again",
+            };
+            checked.push_str(&format!(", once, with nothing to compare: {why}"));
+        }
         if let Some(epoch) = at.checked_at {
-            checked.push_str(&format!("; the state at epoch {epoch} is that of its checkpoint"));
+            checked.push_str(&format!("; {}", checked_state(epoch)));
         }
         out.row("checked", &checked);
         out.0
@@ -275,6 +288,42 @@ struct Rows(String);
 impl Rows {
     fn row(&mut self, label: &str, text: &str) {
         self.0.push_str(&format!("{label:<10} {text}\n"));
+    }
+
+    /// A row for each, up to a number of them.
+    fn rows<T>(&mut self, label: &str, all: &[T], limit: usize, text: impl Fn(&T) -> String) {
+        all.iter().take(limit).for_each(|each| self.row(label, &text(each)));
+        if all.len() > limit {
+            self.row(label, &format!("... and {} more: --limit shows more of them", all.len() - limit));
+        }
+    }
+}
+
+fn checked_state(epoch: u64) -> String {
+    format!("the state at epoch {epoch} is that of its checkpoint")
+}
+
+/// JSON whose arrays have no more elements than this; an object at their end tells how many are left out.
+fn capped(json: Json, limit: usize) -> Json {
+    match json {
+        Json::Array(mut items) => {
+            let omitted = items.len().saturating_sub(limit);
+            items.truncate(limit);
+            let mut items: Vec<Json> = items.into_iter().map(|item| capped(item, limit)).collect();
+            if omitted > 0 {
+                items.push(json!({ "omitted_items": omitted }));
+            }
+            Json::Array(items)
+        }
+        other => other,
+    }
+}
+
+/// The reply that the engine has made in a list: none, where another process has executed the transaction.
+fn reply_of_engine(execution: &Execution) -> Json {
+    match execution.request.elsewhere {
+        true => json!({ "not_executed": true }),
+        false => reply(execution, &execution.outcome),
     }
 }
 
@@ -378,6 +427,7 @@ fn plain(json: &Json) -> String {
                 [("status", Json::String(text))] => escaped(text),
                 [("error", Json::String(text))] => format!("(error) {}", escaped(text)),
                 [("sent_again", Json::String(text))] => format!("(sent again: {})", escaped(text)),
+                [("not_executed", _)] => "(not executed here: --request executes it)".to_owned(),
                 [("base64", Json::String(text))] => format!("base64:{text}"),
                 _ => {
                     let all = all.iter().map(|(name, value)| format!("{name}: {}", plain(value)));
@@ -426,7 +476,25 @@ mod tests {
             "[OK, (error) ERR \\u{1b}[2J, \"\\u{1b}]0;\\u{202e}\\u{7} \u{fc}\\\"\", base64:/wA=, (nil), -3, \
              \"nan\", [[\"a\", true]]]"
         );
+        assert_eq!(plain(&json!({ "not_executed": true })), "(not executed here: --request executes it)");
         let long = "\u{fc}".repeat(CHARS_MAX + 1);
         assert_eq!(cut(&long), format!("{}... (401 characters)", "\u{fc}".repeat(CHARS_MAX)));
+    }
+
+    #[test]
+    fn long_arrays_and_many_rows_are_cut_and_say_so() {
+        assert_eq!(
+            capped(json!([1, [1, 2, 3, 4], 3, 4, 5]), 3),
+            json!([1, [1, 2, 3, { "omitted_items": 1 }], 3, { "omitted_items": 2 }])
+        );
+        assert_eq!(capped(json!({ "status": "OK" }), 0), json!({ "status": "OK" }));
+        let mut out = Rows::default();
+        out.rows("read", &[1, 2, 3], 2, ToString::to_string);
+        out.rows("wrote", &[1, 2], 2, ToString::to_string);
+        assert_eq!(
+            out.0,
+            "read       1\nread       2\nread       ... and 1 more: --limit shows more of them\n\
+             wrote      1\nwrote      2\n"
+        );
     }
 }

@@ -184,6 +184,12 @@ impl Source {
             false => "no epoch is here".to_owned(),
         };
         text.push_str(&format!("; checkpoints: {}", names.join(", ")));
+        if let Order::Backup { chain, .. } = &self.order {
+            text.push_str(&format!(
+                "; this is chain {} of the backup: 'ordo backup list' shows all, and --chain names one",
+                chain.number
+            ));
+        }
         if self.unagreed > 0 {
             text.push_str(&format!(
                 "; {} more epochs are left out, because this node's log does not say that a majority has \

@@ -155,7 +155,7 @@ fn shown(word: Vec<u8>, stand_in: &[u8]) -> Vec<u8> {
 /// Where the command begins that a command has inside.
 fn inner_command(words: &[Blob]) -> Option<usize> {
     let begin = match () {
-        () if is(words, 0, "ordo.idempotent") => 2,
+        () if is(words, 0, "ordo.idempotent") || is(words, 0, "ordo.at") => 2,
         () if is(words, 0, "acl") && is(words, 1, "dryrun") => 3,
         () => return None,
     };
@@ -304,6 +304,7 @@ mod tests {
             ("config get requirepass", "config get requirepass"),
             ("set auth secret", "set auth secret"),
             ("ordo.idempotent 1 auth p", "ordo.idempotent 1 auth (redacted)"),
+            ("ordo.at -1 auth u p", "ordo.at -1 auth (redacted) (redacted)"),
             ("acl dryrun bob auth p", "acl dryrun bob auth (redacted)"),
             (
                 "acl dryrun a acl dryrun a acl dryrun a auth p",

@@ -3,7 +3,7 @@
 use super::core;
 use super::core::FileWork;
 use super::port::{PortShared, Replies};
-use super::{Inner, LIGHT_SURPLUS, StrictRead};
+use super::{Inner, LIGHT_SURPLUS, LongRead, StrictRead};
 use crate::clock::wall_ms;
 use crate::cluster::identity::Identity;
 use execute::{ReadOutcome, SnapshotReader};
@@ -13,10 +13,12 @@ use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use txn::{Request, Stop};
+use txn::{PartitionId, Position, Request, RequestId, Stop};
 
 /// A node that is out keeps a strict read for so long that waits for what is still being executed.
 const STRICT_READ_OUT_MAX: Duration = Duration::from_millis(500);
+/// So long a read of the past waits for transactions that are not final.
+const LONG_READ_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Inner {
     /// Runs a read at the newest final snapshot of its partition.
@@ -133,7 +135,7 @@ impl Inner {
         if !outcome.readable.is_empty() {
             self.strict.lock().extend(outcome.readable.into_iter().map(|(id, partition, position)| {
                 let since = Instant::now();
-                StrictRead { id, partition, position, since }
+                StrictRead { id, partition, position, since, long: None }
             }));
             self.strict_waiting.store(true, Ordering::SeqCst);
             self.release_strict_reads(own);
@@ -156,15 +158,31 @@ impl Inner {
         }
     }
 
-    /// Lets strict reads run whose partition has come far enough: their owners get [`Stop::Restart`].
+    /// Has a read wait until a partition has final-committed up to a position.
+    pub(super) fn wait_for_final(
+        &self,
+        id: RequestId,
+        partition: PartitionId,
+        position: Position,
+        long: Option<LongRead>,
+    ) {
+        let since = Instant::now();
+        self.strict.lock().push(StrictRead { id, partition, position, since, long });
+        self.strict_waiting.store(true, Ordering::SeqCst);
+        // What it waits for may have been committed meanwhile.
+        self.release_strict_reads(None);
+    }
+
+    /// Lets strict reads run whose partition has come far enough: their owners get [`Stop::Restart`], or a
+    /// reader's thread gets them.
     pub(super) fn release_strict_reads(&self, own: Option<&PortShared>) {
         let mut replies = Replies::default();
         {
             let mut strict = self.strict.lock();
-            strict.retain(|read| {
+            strict.retain_mut(|read| {
                 let engine = self.engines.of(read.partition);
                 let waits = engine.is_some_and(|engine| engine.view().final_position() < read.position);
-                if !waits {
+                if !waits && !read.long.take().is_some_and(|long| self.send_to_readers(long)) {
                     replies.push(read.id, Err(Stop::Restart));
                 }
                 waits
@@ -174,6 +192,12 @@ impl Inner {
             }
         }
         self.ports.put(&mut replies, own);
+    }
+
+    /// False if the node is shutting down.
+    fn send_to_readers(&self, read: LongRead) -> bool {
+        let reads = self.reads.lock();
+        reads.as_ref().is_some_and(|reads| reads.send(read).is_ok())
     }
 
     /// Gives up strict reads whose partition does not come far enough in time: it waits for other nodes, or
@@ -186,10 +210,19 @@ impl Inner {
         };
         let mut replies = Replies::default();
         self.strict.lock().retain(|read| {
+            let patience = if read.long.is_some() { LONG_READ_WAIT_MAX } else { patience };
             let waits = read.since.elapsed() < patience;
             if !waits {
-                let text = "CLUSTERDOWN this node did not execute in time what the cluster had agreed on: \
-                            nothing was read; try again";
+                let text = match &read.long {
+                    None => {
+                        "CLUSTERDOWN this node did not execute in time what the cluster had agreed on: \
+                         nothing was read; try again"
+                    }
+                    Some(_) => {
+                        "ERR transactions up to that time are not final yet: they wait for the disk, or run; \
+                         nothing was read; try again"
+                    }
+                };
                 replies.push(read.id, Err(Stop::abort(text)));
             }
             waits

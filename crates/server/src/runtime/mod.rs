@@ -134,7 +134,7 @@ struct Inner {
     core: Mutex<Core>,
     /// The replies of a peer's thread that steps the engines: one at a time.
     peer_worker: Mutex<Replies>,
-    /// Strict reads that wait for a final commit, and the least position that any of them waits for.
+    /// Reads that wait for a final commit, and whether there are any.
     strict: Mutex<Vec<StrictRead>>,
     strict_waiting: AtomicBool,
     /// How many partitions the cluster has.
@@ -155,7 +155,7 @@ struct Inner {
     /// What the readers' runs looked for.
     lookups: Vec<Arc<Lookups>>,
     /// What they are to run; `None` once they are to end.
-    reads: Mutex<Option<mpsc::Sender<Arc<Request>>>>,
+    reads: Mutex<Option<mpsc::Sender<LongRead>>>,
     disk: Arc<RealDisk>,
     workers: usize,
     fsync: FsyncPolicy,
@@ -190,6 +190,15 @@ struct StrictRead {
     partition: PartitionId,
     position: Position,
     since: Instant,
+    /// A reader's thread runs it then. Without this its owner gets [`Stop::Restart`].
+    long: Option<LongRead>,
+}
+
+/// A read for the readers' threads.
+struct LongRead {
+    request: Arc<Request>,
+    /// The time of the past that it reads, once all transactions up to then are final.
+    settled_ms: Option<u64>,
 }
 
 impl Runtime {
@@ -454,7 +463,7 @@ impl Runtime {
         let reads = self.inner.reads.lock();
         let Some(reads) = &*reads else { return false };
         port.shared.add_outstanding(1);
-        let taken = reads.send(request).is_ok();
+        let taken = reads.send(LongRead { request, settled_ms: None }).is_ok();
         if !taken {
             port.shared.remove_outstanding(1);
         }

@@ -508,6 +508,68 @@ fn reads_at_a_snapshot_refuse_to_write_and_leave_expiries_to_the_order() {
     assert!(!runtime.read_aside(&client.port, request), "nobody would answer");
 }
 
+/// Holds [`held_put`] up.
+static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+fn pass_gate() {
+    let mut is_open = GATE.0.lock();
+    while !*is_open {
+        GATE.1.wait(&mut is_open);
+    }
+}
+
+/// Writes `key value` once the gate is open.
+async fn held_put(mut tx: Tx, call: Call) -> Outcome {
+    pass_gate();
+    tx.put(&Key::from(&call[0]), Value::from(call[1].clone())).await?;
+    Ok(Reply::OK)
+}
+
+#[test]
+fn a_read_of_the_past_waits_for_transactions_of_that_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (runtime, _) = start(options(dir.path(), Kind::Serial, FsyncPolicy::No));
+    runtime.set_history_ms(600_000);
+    while runtime.oldest_past_ms().is_none() {
+        std::thread::yield_now();
+    }
+    let (mut writer, mut reader) = (Client::new(&runtime), Client::new(&runtime));
+    writer.call("put", &["a", "before", "0"]).unwrap();
+    let delivered = || runtime.inner.engines.first().status().delivered;
+    let before = delivered();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let id = RequestId { session: writer.session, sequence: 1_000, attempt: 0 };
+            let procedure = Arc::new(FnProcedure::new("held-put", held_put));
+            let request = Request::new(id, procedure, ["a", "behind"].into_iter().collect());
+            assert_eq!(writer.run(vec![Arc::new(request)]), [Ok(Reply::OK)]);
+        });
+        while delivered() == before {
+            std::thread::yield_now();
+        }
+        // The time of the transaction is over, and the transaction is not.
+        let ordered_ms = runtime.epoch_ms();
+        while runtime.epoch_ms() <= ordered_ms {
+            std::thread::yield_now();
+        }
+        reader.sequence += 1;
+        let id = RequestId { session: reader.session, sequence: reader.sequence, attempt: 0 };
+        let args = [ordered_ms.to_string(), "get".to_owned(), "a".to_owned()];
+        let past = Arc::new(redis_surface::PastProcedure);
+        let request = Request::new(id, past, args.iter().map(String::as_str).collect());
+        assert!(runtime.read_aside(&reader.port, Arc::new(request)));
+        let mut answers = Vec::new();
+        while answers.is_empty() && !runtime.inner.strict_waiting.load(Ordering::SeqCst) {
+            reader.port.drain(&mut answers);
+            std::thread::yield_now();
+        }
+        *GATE.0.lock() = true;
+        GATE.1.notify_all();
+        assert!(answers.is_empty(), "{answers:?}");
+        assert_eq!(reader.await_answers(1), [(id, Ok(Reply::bulk("behind")))]);
+    });
+}
+
 #[test]
 fn expired_entries_are_removed_without_a_reader() {
     let dir = tempfile::tempdir().unwrap();

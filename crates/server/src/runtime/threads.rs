@@ -12,11 +12,11 @@
 //!
 //! A panic in one of them (a bug) halts the node with a clear text rather than leave its clients waiting.
 
-use super::Inner;
 use super::core::FileWork;
 use super::port::Replies;
 use super::removed::{LOOK_EVERY, RemovedSegments};
 use super::turns::Taker;
+use super::{Inner, LongRead};
 use crate::cluster::ChangeAnswer;
 use crate::disk::RealDisk;
 use crate::observe::{CHECKPOINT, FSYNC, FSYNC_ALWAYS};
@@ -35,7 +35,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::{Position, Request, Stop};
+use store::SHARDS;
+use txn::{Position, Stop};
 
 /// Operations between two looks at the flags, and between two deliveries of replies.
 pub(super) const STEP: Budget = Budget { operations: 4096, heavy: true };
@@ -78,7 +79,7 @@ pub(super) fn executor(inner: &Arc<Inner>, worker: WorkerId) {
 
 pub(super) fn reader(
     inner: &Arc<Inner>,
-    jobs: &Mutex<Receiver<Arc<Request>>>,
+    jobs: &Mutex<Receiver<LongRead>>,
     mut readers: Vec<SnapshotReader>,
     taker: &Taker,
 ) {
@@ -86,14 +87,16 @@ pub(super) fn reader(
     loop {
         // One reader waits for the next job, the others for the lock.
         let job = jobs.lock().recv();
-        let Ok(request) = job else { return };
+        let Ok(job) = job else { return };
         let turn = taker.take();
+        let request = &job.request;
         let partition = request.route.partitions.first().copied();
         let place = partition.and_then(|partition| inner.engines.place(partition));
         let read = match place {
-            Some(place) => inner.read_long(&mut readers[place], &request),
-            None => ReadOutcome::MustOrder,
+            Some(place) => inner.read_long(&mut readers[place], &job),
+            None => Some(ReadOutcome::MustOrder),
         };
+        let Some(read) = read else { continue };
         let outcome = match read {
             ReadOutcome::Done(outcome) => outcome,
             ReadOutcome::MustOrder => Err(Stop::Restart),
@@ -244,11 +247,8 @@ fn sync_log(inner: &Arc<Inner>) -> io::Result<()> {
 }
 
 pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
-    let mut collectors: Vec<Collector> = inner
-        .engines
-        .iter()
-        .map(|engine| Collector { engine: engine.clone(), at: engine.view().final_position(), owed: 0 })
-        .collect();
+    let mut collectors: Vec<Collector> =
+        inner.engines.iter().map(|engine| Collector::new(engine.clone())).collect();
     loop {
         {
             let mut stopping = inner.stopping.lock();
@@ -267,33 +267,58 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
         inner.look_at_replay();
         inner.keep_history();
         inner.progress.notify_all();
+        let keeps_past = inner.keeps_past();
         for collector in &mut collectors {
-            collector.collect();
+            if collector.collect(keeps_past) {
+                // Workers keep lists of what they made garbage, and those that sleep do not look at them.
+                inner.parking.wake(inner.workers);
+            }
         }
     }
 }
 
-/// Collects one engine's old versions. Collection keeps pace with the commits: every commit leaves about one
-/// version behind, and a sweep also looks at records that have nothing to collect.
+/// Collects one engine's old versions. Collection keeps pace with the watermark: every transaction that it
+/// passes leaves about one version behind, and a sweep also looks at records that have nothing to collect.
+///
+/// While a past is kept, the watermark is far behind the commits, and passes their versions when nobody may
+/// write any more: then nothing but a sweep of all records finds the versions.
 struct Collector {
     engine: Arc<dyn Engine>,
-    /// The final position when it collected last.
+    /// The watermark when it collected last.
     at: Position,
     /// Records that it should still look at.
     owed: u64,
+    /// Whether a past was kept when it collected last.
+    keeps_past: bool,
+    /// It looks at records until the view has swept so many shards.
+    sweeps_upto: usize,
 }
 
 impl Collector {
-    fn collect(&mut self) {
+    fn new(engine: Arc<dyn Engine>) -> Collector {
+        let (at, sweeps_upto) = (engine.view().watermark(), engine.view().swept());
+        Collector { engine, at, owed: 0, keeps_past: false, sweeps_upto }
+    }
+
+    /// Collects for a while. Says whether the watermark has passed versions of a past.
+    fn collect(&mut self, keeps_past: bool) -> bool {
         let view = self.engine.view();
-        let position = view.final_position();
-        self.owed = (self.owed + 2 * (position.0 - self.at.0)).min(COLLECT_BACKLOG_MAX);
-        self.at = position;
+        let watermark = view.watermark();
+        let passed = watermark.0 - self.at.0;
+        self.owed = (self.owed + 2 * passed).min(COLLECT_BACKLOG_MAX);
+        self.at = watermark;
+        // The last of a past goes after it has ended.
+        let is_past = passed > 0 && (keeps_past || self.keeps_past);
+        self.keeps_past = keeps_past;
+        if is_past {
+            self.sweeps_upto = view.swept() + SHARDS;
+        }
         let started = Instant::now();
-        while self.owed > 0 && started.elapsed() < COLLECT_MAX {
+        while (self.owed > 0 || view.swept() < self.sweeps_upto) && started.elapsed() < COLLECT_MAX {
             let looked_at = view.collect(COLLECT_RECORDS) as u64;
             let has_seen_all = looked_at < COLLECT_RECORDS as u64;
             self.owed = if has_seen_all { 0 } else { self.owed.saturating_sub(looked_at) };
         }
+        is_past
     }
 }

@@ -150,7 +150,7 @@ impl Replay {
 
 /// The keys that a transaction wrote behind its last removal of all keys, and whether it had one. Each key
 /// comes with the reason of its removal, should it turn out to be removed.
-fn written_keys(events: Vec<Event>) -> (bool, Vec<(Key, Removal)>) {
+pub(super) fn written_keys(events: Vec<Event>) -> (bool, Vec<(Key, Removal)>) {
     let mut clears = false;
     let mut keys: Vec<(Key, Removal)> = Vec::new();
     let mut places: BTreeMap<Key, usize> = BTreeMap::new();

@@ -5,10 +5,15 @@
 //! there once by itself ([`certify::run_at`]), in the context that the engines give it, over an access that
 //! notes what it looks at. So the procedures are the ordinary ones, and nothing is known here of commands.
 //!
-//! Afterwards the engines go on. Their outcome, and what they have left of each key that was written, are
-//! held against those of the run at the snapshot: a trace that differs says so.
+//! Afterwards the engines go on. Their outcome, and what they have left of each key that either execution
+//! has written, are held against those of the run at the snapshot: a trace that differs says so. Which keys
+//! only the engines have written their outcome tells, if procedures tell what they do
+//! (`redis_surface::telling::want`).
+//!
+//! Where another node executes the transaction, or its session sends it again, the engines have not executed
+//! it, and there is nothing to hold against each other.
 
-use super::changes::{Ordered, serial_order};
+use super::changes::{Ordered, Removal, serial_order, written_keys};
 use super::{Replay, ReplayError};
 use bytes::Bytes;
 use certify::{Answer, LocalSnapshot, Look, run_at};
@@ -83,6 +88,8 @@ pub struct Trace {
     pub clears: bool,
     /// The keys that it wrote, in the order of the keys.
     pub writes: Vec<Write>,
+    /// The engines have executed it, too, so that the two executions were compared.
+    pub is_compared: bool,
     /// How the engines' execution differs from the run at the snapshot: a bug, if it does.
     pub difference: Option<String>,
 }
@@ -282,6 +289,16 @@ impl Replay {
 impl Run {
     /// The run, with what the engines have made of the transaction since.
     fn compared(mut self, execution: Execution, time_ms: u64) -> Trace {
+        // What each key must hold now that either execution has written.
+        let mut wanted: Vec<(Key, Option<Entry>)> =
+            self.writes.iter().map(|write| (write.key.clone(), write.after.clone())).collect();
+        let (engine_clears, told) = told_writes(&execution.outcome);
+        for (key, _) in told {
+            if self.writes.iter().all(|write| write.key != key) {
+                let before = self.past.read(&key).and_then(|read| read.entry);
+                wanted.push((key, before.filter(|_| !self.clears)));
+            }
+        }
         for (partition, (_, snapshot)) in &mut self.past.parts {
             if let (Some(snapshot), Some(&position)) = (snapshot, self.found.positions.get(partition)) {
                 snapshot.advance(position, time_ms);
@@ -289,19 +306,31 @@ impl Run {
         }
         // A transaction that strayed is sent again by its session: at the snapshot it would have gone on.
         let strayed = matches!(execution.outcome, Err(Stop::Undeclared(_)));
-        let is_left = |write: &Write| self.past.read(&write.key).map(|read| read.entry);
+        let is_compared = !execution.request.elsewhere && !strayed;
+        let left = |key: &Key| self.past.read(key).map(|read| read.entry);
         let difference = match () {
-            () if execution.request.elsewhere || strayed => None,
+            () if !is_compared => None,
             () if !is_same(&self.outcome, &execution.outcome) => Some("the reply".to_owned()),
+            () if told_writes(&self.outcome).0 != engine_clears => {
+                Some("whether it removed all keys".to_owned())
+            }
             () => {
-                let mut differ =
-                    self.writes.iter().filter(|write| is_left(write) != Some(write.after.clone()));
-                differ.next().map(|write| format!("what is left of {:?}", write.key))
+                let mut differ = wanted.iter().filter(|(key, entry)| left(key) != Some(entry.clone()));
+                differ.next().map(|(key, _)| format!("what is left of {key:?}"))
             }
         };
         let looked = std::mem::take(&mut *self.past.looked.lock());
         let Run { outcome, clears, writes, .. } = self;
-        Trace { execution, outcome, looked, clears, writes, difference }
+        Trace { execution, outcome, looked, clears, writes, is_compared, difference }
+    }
+}
+
+/// Whether an execution has removed all keys, and the keys that it has written behind that, as far as it
+/// tells.
+fn told_writes(outcome: &Outcome) -> (bool, Vec<(Key, Removal)>) {
+    match outcome {
+        Ok(Reply::Told(told)) => written_keys(told.events.clone()),
+        _ => (false, Vec::new()),
     }
 }
 
