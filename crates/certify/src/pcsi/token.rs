@@ -15,6 +15,8 @@
 //!
 //! - It counts updates of an incarnation that has been fenced since. A view that counts a fenced incarnation
 //!   counts its lost updates as well (`fence.rs`), so the site cannot tell whether the client has seen one.
+//!   A granted number says nothing of the site whose update has it. So a token with granted numbers may count
+//!   updates of each site, and waits while a fence of any site is under way.
 //! - It counts updates of this very site that the site does not have.
 //! - It says that this site is fenced.
 //!
@@ -114,6 +116,11 @@ impl SessionToken {
         self.clocks.values().flat_map(VectorClock::lasts)
     }
 
+    /// Whether the token counts numbers that sites have granted, to updates of any site.
+    fn has_grants(&self) -> bool {
+        self.lasts().any(CommitStamp::is_granted)
+    }
+
     /// Whether the token counts updates of the incarnation that it says a site has.
     fn has_updates_of(&self, site: NodeId) -> bool {
         let base = self.incarnation_of(site).base();
@@ -149,7 +156,7 @@ impl Pcsi {
         waiting.retain(|Follower { id, token, since_tick }| {
             let is_late = self.ticks - since_tick > self.options.vote_ticks_max;
             let in_vain = self.refuses_token(token);
-            let is_covered = self.has_all_of(token);
+            let is_covered = self.has_all_of(token) && !self.is_in_doubt(token);
             let refusal = in_vain.or_else(|| (is_late && !is_covered).then(|| self.lacks_of(token)));
             let outcome = match refusal {
                 Some(refusal) => Err(refusal),
@@ -179,8 +186,10 @@ impl Pcsi {
             return Some(TokenRefusal::FencedHere);
         }
         let sites = self.options.sites.all_sites();
+        let has_grants = token.has_grants();
         let is_fenced = |&site: &NodeId| {
-            token.incarnation_of(site) < self.present_incarnation_of(site) && token.has_updates_of(site)
+            token.incarnation_of(site) < self.present_incarnation_of(site)
+                && (has_grants || token.has_updates_of(site))
         };
         if let Some(site) = sites.into_iter().find(is_fenced) {
             return Some(TokenRefusal::Fenced(site));
@@ -188,6 +197,13 @@ impl Pcsi {
         let mut counts = token.clocks.iter().map(|(&of, clock)| (of, clock.at(me)));
         let is_lost = counts.any(|(of, count)| count >= self.next_stamp(of).sequence);
         is_lost.then_some(TokenRefusal::LostHere)
+    }
+
+    /// Whether a view may count numbers of the token whose updates a fence is about to take away: a granter
+    /// that knows the decision fills them, and this site may get that first.
+    fn is_in_doubt(&self, token: &SessionToken) -> bool {
+        let mut frozen = self.fences.frozen.iter();
+        token.has_grants() && frozen.any(|(site, next)| token.incarnation_of(*site) < next.incarnation)
     }
 
     /// Whether the views of this site's partitions cover a token.

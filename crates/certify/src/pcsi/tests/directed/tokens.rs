@@ -290,3 +290,43 @@ fn bytes_that_no_site_encodes_are_no_token() {
     let other = SiteMap::new(vec![vec![NodeId(0)]]).expect("a partition");
     assert_eq!(SessionToken::decode(&bytes, &other), None, "a smaller system");
 }
+
+/// Site 0 writes a key of partition 1 with a number of site 2, and loses its disk. Site 2 fills the number.
+#[test]
+fn a_token_with_granted_numbers_is_refused_after_a_fence_of_any_site() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    let blank = group.token(0);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(0, &[&far]);
+    let token = group.token(0);
+    group.is_lost = |_| false;
+    group.lose_disk(0);
+    group.tick(60);
+    assert!(group.is_open(0) && !group.has(1, &far), "the write is lost");
+    let view = group.site(1).view(PartitionId(1)).expect("it has the partition");
+    assert!(view.covers(&token.clocks[&PartitionId(1)]), "and its number is counted");
+    for site in [1, 2] {
+        assert_eq!(group.follow(site, &token), Some(Err(TokenRefusal::Fenced(NodeId(0)))));
+        assert_eq!(group.follow(site, &blank), Some(Ok(())), "it counts nothing");
+    }
+}
+
+/// The same, but site 1 has only promised the fence when it gets the update that fills the number.
+#[test]
+fn a_token_with_granted_numbers_waits_while_a_fence_is_under_way() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(0, &[&far]);
+    let token = group.token(0);
+    group.sites[0] = None;
+    group.is_lost = |message| matches!(message, Message::Fencing(super::Fencing::Decided { .. }));
+    group.fence(2, 0);
+    group.tick(4);
+    let view = group.site(1).view(PartitionId(1)).expect("it has the partition");
+    assert!(view.covers(&token.clocks[&PartitionId(1)]) && !group.has(1, &far));
+    assert_eq!(group.follow(1, &token), None);
+    group.is_lost = |_| false;
+    assert_eq!(group.heard_in_time(), Some(Err(TokenRefusal::Fenced(NodeId(0)))));
+}
