@@ -589,9 +589,10 @@ impl GeoSite {
         }
     }
 
-    /// The record of the journal that has, or will have, all that the site has recorded so far.
+    /// The record of the journal that has, or will have, all that the site has recorded so far. One that has
+    /// begun and is not written yet takes further entries.
     fn last_record(&self) -> u64 {
-        self.begun + u64::from(!self.pending.is_empty())
+        self.begun.max(self.written + u64::from(!self.pending.is_empty()))
     }
 
     fn keep(&mut self, entry: &LogEntry) {
@@ -661,6 +662,7 @@ impl GeoSite {
         match effects.host.kept.first_mut() {
             Some(kept) => kept.entries.extend(entries),
             None => {
+                debug_assert!(self.written == self.begun, "a record that has begun is written first");
                 self.begun += 1;
                 effects.host.kept.push(Kept { entries: entries.collect(), ..Kept::nothing(GROUP) });
             }
