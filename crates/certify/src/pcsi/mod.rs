@@ -428,7 +428,9 @@ impl Pcsi {
     /// A transaction begins. The answer is [`Answer::Begun`] or [`Answer::Unavailable`]. Earlier attempts and
     /// transactions of its session that have not committed yet never will.
     pub fn begin(&mut self, id: RequestId, effects: &mut SiteEffects) {
-        self.open.retain(|open, _| open.session != id.session);
+        let earlier = self.open.extract_if(.., |open, _| open.session == id.session);
+        let earlier: Vec<Open> = earlier.map(|(_, open)| open).collect();
+        earlier.iter().for_each(|open| drop(self.follow_reads(open)));
         let is_earlier = |committing: &Committing| committing.id.session == id.session;
         let earlier = self.committing.iter().filter(|(_, committing)| is_earlier(committing));
         let earlier: Vec<TransactionName> = earlier.map(|(&name, _)| name).collect();
@@ -494,7 +496,7 @@ impl Pcsi {
         }
         let (last_number, horizon) = (self.outgoing.last_number(), self.options.session_horizon);
         if let Some(answer) = self.requests.answer(id, last_number, horizon) {
-            self.open.remove(&id);
+            self.forget_open(id);
             return match self.requests.number_of(id) {
                 Some(number) if answer != Answer::Unknown => {
                     self.tell_committed(number, id, answer, effects);
@@ -512,6 +514,8 @@ impl Pcsi {
             self.end_reads(&open, effects);
             return effects.answers.push((id, Answer::Committed));
         }
+        // Its client has been shown what it has read, whatever becomes of it.
+        self.follow_reads(&open);
         let sites = Arc::clone(&self.options.sites);
         let is_here = |key: &Key| self.uses_all_partitions() || self.has_partition_of(key);
         if writes.clears || !writes.records.keys().all(is_here) {
@@ -550,7 +554,7 @@ impl Pcsi {
 
     /// A client has gone, or has rolled its transaction back.
     pub fn forget(&mut self, id: RequestId) {
-        self.open.remove(&id);
+        self.forget_open(id);
         self.followers.retain(|follower| follower.id != id);
         self.region_waits.retain(|wait| wait.id != id);
     }
@@ -600,8 +604,10 @@ impl Pcsi {
         self.ticks += 1;
         let (ticks, open_ticks_max) = (self.ticks, self.options.open_ticks_max);
         let is_old = |_: &RequestId, open: &mut Open| ticks - open.since_tick > open_ticks_max;
-        let too_old = self.open.extract_if(.., is_old).filter(|(_, open)| open.pending.is_some());
-        effects.answers.extend(too_old.map(|(id, _)| (id, Answer::Conflict(Conflict::Snapshot))));
+        let too_old: Vec<(RequestId, Open)> = self.open.extract_if(.., is_old).collect();
+        too_old.iter().for_each(|(_, open)| drop(self.follow_reads(open)));
+        let waiting = too_old.into_iter().filter(|(_, open)| open.pending.is_some());
+        effects.answers.extend(waiting.map(|(id, _)| (id, Answer::Conflict(Conflict::Snapshot))));
         let is_late = |committing: &Committing| ticks - committing.since_tick > self.options.vote_ticks_max;
         let late = self.committing.iter().filter(|(_, committing)| is_late(committing));
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();

@@ -39,8 +39,8 @@
 //! A read waits for at most [`super::SiteOptions::vote_ticks_max`] ticks.
 //!
 //! **Sessions.** No replica of the asking site remembers what a transaction has read or written elsewhere. So
-//! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its committed
-//! transactions have read and written there. Each transaction takes a copy at its beginning, which is a part
+//! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its
+//! transactions have read there, also those without effect, and have written there. Each transaction takes a copy at its beginning, which is a part
 //! of its snapshot's floors and of its update's dependencies. A transaction that only reads has a record of
 //! its log for that ([`Record::Followed`]), and so has a client that has come from another site (`token.rs`).
 //! A site that has lost its disk begins with empty clocks: its
@@ -51,7 +51,7 @@
 //! reads one of the written keys before it asks for votes.
 
 use super::codec::struct_form;
-use super::{CommitStamp, Incarnation, Message, Open, Pcsi, Record, SiteEffects, VectorClock, clock};
+use super::{CommitStamp, Incarnation, Message, Open, Pcsi, Record, SiteEffects, VectorClock, Views, clock};
 use crate::{Answer, Conflict, WriteSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl Pending {
 pub(super) struct RemoteReads {
     /// The states of this site's replicas, the oldest first.
     states: BTreeMap<PartitionId, VecDeque<State>>,
-    /// Committed transactions of this site have read and written this much of partitions that it lacks.
+    /// Transactions of this site have read and written this much of partitions that it lacks.
     pub followed: Arc<BTreeMap<PartitionId, VectorClock>>,
     /// The remote reads that holders have answered since this process began.
     pub answered: u64,
@@ -309,8 +309,15 @@ impl Pcsi {
 
     /// The transaction of a remote read ends.
     fn fail_read(&mut self, id: RequestId, answer: Answer, effects: &mut SiteEffects) {
-        self.open.remove(&id);
+        self.forget_open(id);
         effects.answers.push((id, answer));
+    }
+
+    /// A transaction is over, and has no effect.
+    pub(super) fn forget_open(&mut self, id: RequestId) {
+        if let Some(open) = self.open.remove(&id) {
+            self.follow_reads(&open);
+        }
     }
 
     /// A transaction of another site looks at a key of this one.
@@ -465,14 +472,21 @@ impl Pcsi {
 
     /// A transaction that has only read ends.
     pub(super) fn end_reads(&mut self, open: &Open, effects: &mut SiteEffects) {
+        if let Some(clocks) = self.follow_reads(open) {
+            self.record(Record::Followed { clocks }, effects);
+        }
+    }
+
+    /// Later transactions follow what a transaction has read elsewhere. Returns that, if it is news. A client
+    /// has seen also what a transaction without effect has read; that needs no record, because the client's
+    /// connection ends with the process.
+    pub(super) fn follow_reads(&mut self, open: &Open) -> Option<Views> {
         if open.holders.is_empty() || is_active(Mutant::ForgetFollowed) {
-            return;
+            return None;
         }
         let mut clocks = open.dependencies();
         clocks.retain(|of, _| !self.replicas.contains_key(of));
-        if self.follow(&clocks) {
-            self.record(Record::Followed { clocks }, effects);
-        }
+        self.follow(&clocks).then_some(clocks)
     }
 }
 
