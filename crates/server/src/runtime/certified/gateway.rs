@@ -623,12 +623,17 @@ impl Gateway {
             lent.doubt();
             self.counts.given_up += u64::from(connection != SessionId::INTERNAL);
             let asked = self.words.asked;
-            let text = match may_have_effect {
-                true => format!(
+            let own_text = match &work {
+                Work::Site(call) => call.text_if_late(),
+                Work::Call(_) | Work::Open(_) => None,
+            };
+            let text = match (own_text, may_have_effect) {
+                (Some(text), _) => text.to_owned(),
+                (None, true) => format!(
                     "ORDOUNKNOWN {asked} did not answer in time: nobody knows whether this took effect. Look \
                      before you send it again"
                 ),
-                false => {
+                (None, false) => {
                     format!("CLUSTERDOWN {asked} did not answer in time: nothing was changed; try again")
                 }
             };

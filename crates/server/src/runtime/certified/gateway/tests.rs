@@ -387,3 +387,21 @@ fn a_connection_waits_for_sites_with_what_it_has_written() {
     rig.gateway.forget(ME, rig.now_ms, &mut rig.site);
     assert!(rig.gateway.written.is_empty());
 }
+
+/// A client that is told that nothing was changed would write again.
+#[test]
+fn a_wait_that_has_no_answer_takes_no_write_back() {
+    for answers in [true, false] {
+        let mut rig = Rig::new();
+        rig.send("set", &[]);
+        rig.answer(SiteAnswer::Begun);
+        rig.answer(SiteAnswer::Committed);
+        rig.answered();
+        rig.send(sites::WAIT, &["REGIONS", "1", "50"]);
+        match answers {
+            true => rig.answer(SiteAnswer::Unavailable),
+            false => rig.tick(100),
+        }
+        rig.one_answer(2, "ORDOUNKNOWN this site cannot tell now which sites have what this connection");
+    }
+}
