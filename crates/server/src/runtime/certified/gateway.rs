@@ -679,6 +679,11 @@ impl Gateway {
     /// A client has gone: what it has not committed is rolled back.
     pub fn forget(&mut self, id: SessionId, now_ms: u64, site: &mut impl Asked) {
         self.written.remove(&id);
+        self.reset(id, now_ms, site);
+    }
+
+    /// The same, for a connection that goes on. What it has written stays written.
+    pub fn reset(&mut self, id: SessionId, now_ms: u64, site: &mut impl Asked) {
         let Some(connection) = self.connections.remove(&id) else { return };
         self.in_transaction.remove(&id);
         self.answers.extend(connection.queue.iter().map(|request| (request.id, gone())));

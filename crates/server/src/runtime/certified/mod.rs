@@ -560,11 +560,12 @@ impl Certified {
         self.work(turned, Some(&port.shared));
     }
 
-    /// A client has gone.
-    pub fn forget(&self, session: SessionId) {
+    /// A client has gone, or has reset its connection.
+    pub fn forget(&self, session: SessionId, goes_on: bool) {
         let now_ms = self.clock.now_ms();
-        let turned = self.core.lock().turn(&self.peers, now_ms, |gateway, asks| {
-            gateway.forget(session, now_ms, asks);
+        let turned = self.core.lock().turn(&self.peers, now_ms, |gateway, asks| match goes_on {
+            true => gateway.reset(session, now_ms, asks),
+            false => gateway.forget(session, now_ms, asks),
         });
         self.pass_on(turned);
     }

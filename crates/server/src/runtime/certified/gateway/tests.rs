@@ -384,6 +384,9 @@ fn a_connection_waits_for_sites_with_what_it_has_written() {
         rig.answer(answer);
         rig.one_answer(rig.sequence, text);
     }
+    // A connection that is reset goes on, and what it has written may still be lost.
+    rig.gateway.reset(ME, rig.now_ms, &mut rig.site);
+    assert!(rig.gateway.written.contains_key(&ME));
     rig.gateway.forget(ME, rig.now_ms, &mut rig.site);
     assert!(rig.gateway.written.is_empty());
 }
