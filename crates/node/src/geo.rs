@@ -54,7 +54,7 @@ use log::{EntryKind, GroupImages, Kept};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use txn::tx::Read;
-use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
+use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, SessionId};
 
 /// The journal's only group.
 const GROUP: PartitionId = PartitionId(0);
@@ -444,6 +444,21 @@ impl GeoSite {
         self.round(effects);
     }
 
+    /// See [`Pcsi::take_first_read`].
+    pub fn take_first_read(&mut self, session: SessionId) -> Option<Key> {
+        match &mut self.stage {
+            Stage::Arriving(_) => None,
+            Stage::Running(protocol) => protocol.take_first_read(session),
+        }
+    }
+
+    /// See [`Pcsi::read_first`].
+    pub fn read_first(&mut self, session: SessionId, key: Key) {
+        if let Stage::Running(protocol) = &mut self.stage {
+            protocol.read_first(session, key);
+        }
+    }
+
     /// The writes of a client's transaction, if it has committed.
     pub fn written(&self, id: RequestId) -> Option<Written> {
         self.protocol().and_then(|protocol| protocol.written(id))
@@ -495,7 +510,7 @@ impl GeoSite {
         self.act(call);
     }
 
-    /// Answers to this client, behind so many others, wait for nothing.
+    /// Answers to this client behind the first `behind` ones wait for nothing.
     fn answer_at_once(&mut self, behind: usize, id: RequestId, effects: &mut SiteEffects) {
         for (record, to, answer) in self.answers.split_off(behind) {
             match to == id {

@@ -31,7 +31,8 @@
 //!
 //! So a transaction that reads its own site's data first and a remote partition then may end again and again
 //! while both are written all the time. The site remembers the key, and the session's next transaction
-//! begins with a read of it: any state fits a snapshot that nobody has read.
+//! begins with a read of it: any state fits a snapshot that nobody has read. If no holder answers that read
+//! for [`super::SiteOptions::silent_ticks_max`] ticks, the transaction begins without it.
 //!
 //! A holder that says nothing is left for the next one. Sites that were heard lately come first, and among
 //! them those of the asking site's own region ([`super::SiteMap::in_regions`]).
@@ -137,6 +138,11 @@ impl Pending {
     pub fn is_commit(&self) -> bool {
         matches!(self.then, Then::Commit(_))
     }
+
+    /// Whether the transaction is about to begin.
+    fn is_begin(&self) -> bool {
+        matches!(self.then, Then::Begin)
+    }
 }
 
 /// The memory of a site for remote reads: those of other sites, and its own.
@@ -199,10 +205,24 @@ impl Pcsi {
         self.begin_remote_read(id, key, Then::Commit(writes), effects);
     }
 
+    /// The key with which a session's next transaction would begin. The caller may lend the session to
+    /// another client, which does not need that key.
+    pub fn take_first_read(&mut self, session: SessionId) -> Option<Key> {
+        self.remote.strayed.remove(&session).map(|(key, _)| key)
+    }
+
+    /// A session's next transaction begins with a read of this key, if the site lacks the key's partition.
+    pub fn read_first(&mut self, session: SessionId, key: Key) {
+        let is_remote = self.uses_all_partitions() && !self.has_partition_of(&key);
+        if is_remote && self.remote.strayed.len() < self.options.open_max {
+            self.remote.strayed.insert(session, (key, self.ticks));
+        }
+    }
+
     /// A transaction has its snapshot.
     pub(super) fn begin_read(&mut self, id: RequestId, effects: &mut SiteEffects) {
-        match self.remote.strayed.remove(&id.session) {
-            Some((key, _)) => self.begin_remote_read(id, key, Then::Begin, effects),
+        match self.take_first_read(id.session) {
+            Some(key) => self.begin_remote_read(id, key, Then::Begin, effects),
             None => effects.answers.push((id, Answer::Begun)),
         }
     }
@@ -307,8 +327,13 @@ impl Pcsi {
         ended.into_iter().for_each(|id| self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects));
     }
 
-    /// The transaction of a remote read ends.
+    /// The transaction of a remote read ends. If no site answers the read with which a transaction was to
+    /// begin, the transaction begins without it.
     fn fail_read(&mut self, id: RequestId, answer: Answer, effects: &mut SiteEffects) {
+        let pending = self.open.get_mut(&id).and_then(|open| open.pending.take());
+        if answer == Answer::Unavailable && pending.is_some_and(|pending| pending.is_begin()) {
+            return effects.answers.push((id, Answer::Begun));
+        }
         self.forget_open(id);
         effects.answers.push((id, answer));
     }
@@ -383,9 +408,7 @@ impl Pcsi {
             // A snapshot that has been read stays: a later state of the holder does not fit either.
             let may_move = !open.has_read && open.holders.is_empty();
             if !is_behind && !may_move {
-                if self.remote.strayed.len() < self.options.open_max {
-                    self.remote.strayed.insert(id.session, (key, self.ticks));
-                }
+                self.read_first(id.session, key);
                 return self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects);
             }
             if let Some(pending) = self.open.get_mut(&id).and_then(|open| open.pending.as_mut()) {
@@ -441,7 +464,11 @@ impl Pcsi {
     /// Asks holders again, behind the updates of this period: a snapshot that moves now depends on them.
     pub(super) fn ask_holders(&mut self, effects: &mut SiteEffects) {
         let (now, options) = (self.ticks, &self.options);
-        let is_late = |pending: &Pending| now - pending.since_tick > options.vote_ticks_max;
+        let is_late = |pending: &Pending| {
+            // No session asks for the read with which it begins.
+            let ticks_max = if pending.is_begin() { options.silent_ticks_max } else { u64::MAX };
+            now - pending.since_tick > ticks_max.min(options.vote_ticks_max)
+        };
         let is_due =
             |pending: &Pending| pending.is_due || now - pending.asked_tick > options.silent_ticks_max / 2;
         let pending = |(&id, open): (&RequestId, &Open)| {

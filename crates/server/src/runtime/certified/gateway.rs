@@ -31,7 +31,7 @@ use txn::hash::{FixedMap, mix};
 use txn::key::partition_of_slot;
 use txn::{Key, Outcome, PartitionId, Position, Reply, Request, RequestId, SessionId, Stop};
 
-/// A pause after a conflict is so long for each tick that a call wishes for.
+/// A pause after a conflict is this long for each tick that a call wishes for.
 const PAUSE_MS: u64 = 1;
 /// A call that has conflicted with others in all its attempts begins again after at most this, the first
 /// time, and later after at most eight times as long.
@@ -40,7 +40,7 @@ const ROUND_PAUSE_MS: u64 = 8;
 /// How long clients wait, and how much they may keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// So long a request may take.
+    /// A request may take this long.
     pub request_ms: u64,
     /// What a client may do that holds a transaction open.
     pub held_open: HeldOpen,
@@ -167,6 +167,10 @@ pub trait Asked {
     fn give_token(&mut self, id: RequestId) -> Option<Vec<u8>>;
     /// Has the site's next transactions begin behind a token.
     fn follow_token(&mut self, id: RequestId, token: &[u8]);
+    /// The key with which a session's next transaction would begin, because the last one could not read it.
+    fn take_first_read(&mut self, session: SessionId) -> Option<Key>;
+    /// A session's next transaction begins with a read of this key.
+    fn read_first(&mut self, session: SessionId, key: Key);
     /// Waits until other sites have what a connection has written.
     fn wait_for_sites(&mut self, id: RequestId, wanted: (Written, Demand), timeout_ms: u64);
     /// The writes of a transaction that has committed, where sites commit alone.
@@ -197,7 +201,7 @@ pub struct Rates {
     pub decided_by: Vec<f64>,
 }
 
-/// Counts are remembered after each time of this length, and so many of them.
+/// Counts are remembered after each time of this length, and the last ones of them.
 const SAMPLE_MS: u64 = 1_000;
 const SAMPLES_MAX: usize = 10;
 
@@ -229,6 +233,8 @@ pub struct Gateway {
     site_commands: Option<SiteCommands>,
     /// The writes of each connection, where sites commit alone.
     written: FixedMap<SessionId, Written>,
+    /// The key that the next open transaction of a connection reads first, because its last one could not.
+    first_reads: FixedMap<SessionId, Key>,
     /// Outcomes for clients.
     pub answers: Vec<(RequestId, Outcome)>,
     /// Requests that some thread is to run.
@@ -260,6 +266,7 @@ impl Gateway {
             in_transaction: BTreeSet::new(),
             site_commands,
             written: FixedMap::default(),
+            first_reads: FixedMap::default(),
             answers: Vec::new(),
             ready: Vec::new(),
             counts: Counts { decided_by, ..Counts::default() },
@@ -411,6 +418,9 @@ impl Gateway {
                 };
                 let work = match begun {
                     Some(Begun::Fresh { is_read_only }) => {
+                        if let Some(key) = self.first_reads.remove(&id) {
+                            site.read_first(lent.id().session, key);
+                        }
                         let keys_max = self.patience.held_open.keys_max;
                         let first = current(lent.id(), is_read_only);
                         let open = OpenTransaction::new(first, is_read_only, keys_max);
@@ -534,6 +544,9 @@ impl Gateway {
             lent.doubt();
         }
         let is_open = matches!(work, Work::Open(_));
+        if is_open && let Some(key) = site.take_first_read(lent.id().session) {
+            self.first_reads.insert(connection, key);
+        }
         if let CallEnd::Done { outcome: Ok(_), is_ordered } = end
             && connection != SessionId::INTERNAL
             && !matches!(work, Work::Site(_))
@@ -679,6 +692,7 @@ impl Gateway {
     /// A client has gone: what it has not committed is rolled back.
     pub fn forget(&mut self, id: SessionId, now_ms: u64, site: &mut impl Asked) {
         self.written.remove(&id);
+        self.first_reads.remove(&id);
         self.reset(id, now_ms, site);
     }
 
@@ -714,9 +728,11 @@ impl Gateway {
         }
     }
 
-    /// A session is free again: whoever waits for one goes on.
+    /// A session is free again: a connection that waits for one goes on, and is not to read what the last
+    /// one should have read.
     fn give_back(&mut self, lent: Lent, now_ms: u64, site: &mut impl Asked) {
         let home = lent.home();
+        site.take_first_read(lent.id().session);
         self.sessions.give_back(lent);
         while let Some(waiting) = self.sessions.next_waiting(home) {
             let of = self.connections.get_mut(&waiting);

@@ -264,6 +264,14 @@ impl Asked for Asks<'_> {
             geo.follow_token(id, token, self.effects);
         }
     }
+    fn take_first_read(&mut self, session: SessionId) -> Option<Key> {
+        self.site.geo().and_then(|geo| geo.take_first_read(session))
+    }
+    fn read_first(&mut self, session: SessionId, key: Key) {
+        if let Some(geo) = self.site.geo() {
+            geo.read_first(session, key);
+        }
+    }
     fn wait_for_sites(&mut self, id: RequestId, wanted: (Written, Demand), timeout_ms: u64) {
         if let Some(geo) = self.site.geo() {
             geo.wait_for_sites(id, wanted, timeout_ms, self.effects);

@@ -160,6 +160,36 @@ fn a_transaction_that_found_no_state_begins_with_one() {
     assert!(is_there(near) && !is_there(far));
 }
 
+/// Both holders go between the conflict and the next attempt. Returns the answers to its begin, and the
+/// number of ticks until then.
+fn begin_without_holders() -> (Vec<Answer>, u64) {
+    let mut group = chain(RemoteAccess::Grants);
+    let (near, far, read) = (group.key(0, 0), group.key(1, 1), other_key(&group, 1, 1));
+    let id = group.session(0);
+    group.begin(0, id);
+    assert!(!is_there(look(&mut group, 0, id, &near)));
+    group.committed(1, &[&near, &far]);
+    group.tick(40);
+    assert_eq!(look(&mut group, 0, id, &read), Some(Answer::Conflict(Conflict::Snapshot)));
+    (group.sites[1], group.sites[2]) = (None, None);
+    let id = RequestId { attempt: 1, ..id };
+    let mut answers = group.run(0, |site, effects| site.begin(id, effects));
+    let mut ticks = 0;
+    while answers.is_empty() && ticks < 100 {
+        answers = group.run(0, Pcsi::tick);
+        ticks += 1;
+    }
+    assert!(is_there(look(&mut group, 0, id, &near)), "the transaction is open");
+    (answers, ticks)
+}
+
+#[test]
+fn a_transaction_begins_without_the_read_that_no_holder_answers() {
+    let (answers, ticks) = begin_without_holders();
+    assert_eq!(answers, [Answer::Begun]);
+    assert!(ticks <= 10, "after {ticks} ticks");
+}
+
 /// Each way in which a transaction that has been shown what it read can end without a commit.
 const ENDS: [fn(&mut Group, RequestId); 5] = [
     |group, id| drop(group.run(0, |site, _| site.forget(id))),

@@ -13,6 +13,7 @@ struct Site {
     committed: Vec<(RequestId, ReadSet, WriteSet)>,
     forgotten: Vec<RequestId>,
     waits: Vec<(Written, Demand, u64)>,
+    first_reads: BTreeMap<SessionId, Key>,
 }
 
 impl Asked for Site {
@@ -38,6 +39,12 @@ impl Asked for Site {
     fn follow_token(&mut self, id: RequestId, token: &[u8]) {
         assert_eq!(token, b"all that the site has");
         self.begun.push(id);
+    }
+    fn take_first_read(&mut self, session: SessionId) -> Option<Key> {
+        self.first_reads.remove(&session)
+    }
+    fn read_first(&mut self, session: SessionId, key: Key) {
+        self.first_reads.insert(session, key);
     }
     fn wait_for_sites(&mut self, id: RequestId, (written, demand): (Written, Demand), timeout_ms: u64) {
         self.begun.push(id);
@@ -108,7 +115,7 @@ impl Rig {
         }
     }
 
-    /// The site answers whoever asked last.
+    /// The site answers the last one that has asked.
     fn answer(&mut self, answer: SiteAnswer) {
         let begun = *self.site.begun.last().expect("one has begun");
         self.gateway.answered(begun, answer);
@@ -407,4 +414,36 @@ fn a_wait_that_has_no_answer_takes_no_write_back() {
         }
         rig.one_answer(2, "ORDOUNKNOWN this site cannot tell now which sites have what this connection");
     }
+}
+
+/// All connections share the sessions of the site.
+#[test]
+fn the_read_that_a_transaction_lacked_is_the_first_one_of_its_connections_next_transaction() {
+    let mut rig = Rig::with_few_sessions();
+    let (other, key) = (SessionId(2), Key::new(b"far"));
+    let conflict = |rig: &mut Rig| {
+        rig.send(transactions::BEGIN, &[]);
+        rig.send("set", &[]);
+        rig.answer(SiteAnswer::Begun);
+        rig.send(transactions::COMMIT, &[]);
+        let session = rig.site.begun.last().expect("one has begun").session;
+        rig.site.first_reads.insert(session, key.clone());
+        rig.answer(SiteAnswer::Conflict(Conflict::Snapshot));
+        assert!(rig.site.first_reads.is_empty(), "no other connection is to read it");
+    };
+    conflict(&mut rig);
+    rig.send_of(other, "set", &[]);
+    assert!(rig.site.first_reads.is_empty());
+    rig.answer(SiteAnswer::Begun);
+    rig.answer(SiteAnswer::Committed);
+    rig.send(transactions::BEGIN, &[]);
+    rig.send("set", &[]);
+    let session = rig.site.begun.last().expect("one has begun").session;
+    assert_eq!(rig.site.first_reads.get(&session), Some(&key));
+    rig.answer(SiteAnswer::Begun);
+    rig.send(transactions::ROLLBACK, &[]);
+    assert!(rig.site.first_reads.is_empty() && rig.gateway.first_reads.is_empty());
+    conflict(&mut rig);
+    rig.gateway.forget(ME, rig.now_ms, &mut rig.site);
+    assert!(rig.gateway.first_reads.is_empty());
 }
