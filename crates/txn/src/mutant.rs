@@ -297,6 +297,10 @@ pub enum Mutant {
     SkipCeilings,
     /// PCSI: a site forgets what its transactions have read and written in remote partitions.
     ForgetFollowed,
+    /// PCSI: a site takes a token without having what it counts.
+    FollowNothing,
+    /// PCSI: a site takes a token that counts updates of an incarnation that is fenced.
+    TakeFencedToken,
     /// PCSI: a site grants the number of a transaction that is under way to another one, too.
     ReuseGranted,
     /// PCSI: a granter fills a number before it knows what became of the transaction.

@@ -584,6 +584,7 @@ impl Pcsi {
         self.record(Record::Decided { decisions: new }, effects);
         self.give_up_witnesses(effects);
         self.apply_waiting(effects);
+        self.tell_followers(effects);
     }
 
     /// A decision takes effect, also where the log says so. See the file's head.

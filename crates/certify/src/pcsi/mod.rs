@@ -116,7 +116,8 @@
 //! In both cases the site sends the update to the sites that have the partition, as any other update.
 //!
 //! **Sessions at several sites.** A client that goes on at another site takes a token along, which counts all
-//! that the first site had. The other site has the client wait until it has all of that, too (`token.rs`).
+//! that the first site had. The other site has the client wait until it has all of that, too (`token.rs`), and
+//! until sites of its other partitions have confirmed their share (`follow.rs`).
 //!
 //! **What is not here.**
 //!
@@ -135,6 +136,7 @@
 mod clock;
 mod codec;
 mod fence;
+mod follow;
 mod grant;
 mod join;
 mod message;
@@ -160,10 +162,11 @@ pub use region::{Demand, Written};
 pub use remote::{Fit, RemoteRead};
 pub use site_map::{RemoteAccess, SiteMap};
 pub use status::{PeerStatus, RemoteStatus};
-pub use token::{SessionToken, TokenRefusal};
+pub use token::{Lacking, SessionToken, TokenRefusal};
 
 use crate::{Answer, Conflict, WriteSet};
 use fence::Fences;
+use follow::Follower;
 use grant::Grants;
 use join::Phase;
 use propagation::{Incoming, Outgoing};
@@ -175,7 +178,6 @@ use resolver::Resolver;
 use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use token::Follower;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId};
@@ -616,6 +618,7 @@ impl Pcsi {
         self.tell_followers(effects);
         self.end_region_waits(effects);
         if ticks.is_multiple_of(self.options.propagation_ticks) {
+            self.tick_followers(effects);
             self.tick_fences(effects);
             self.tick_join(effects);
         }
@@ -817,6 +820,8 @@ impl Pcsi {
             Message::Looked { id, key, read, is_behind } => {
                 self.finish_look(from, (id, key), read, is_behind, effects);
             }
+            Message::AskView(partition) => self.answer_view(from, partition, effects),
+            Message::View { partition, view } => self.confirm(partition, &view, effects),
             Message::Fencing(_) => {}
         }
     }

@@ -302,7 +302,7 @@ impl Pcsi {
     }
 
     /// The sites that have a partition and may be asked, in the order in which this one asks.
-    fn holders(&self, partition: PartitionId) -> Vec<NodeId> {
+    pub(super) fn holders(&self, partition: PartitionId) -> Vec<NodeId> {
         let having = self.options.sites.sites(partition).iter().copied();
         let mut holders: Vec<NodeId> = having.filter(|&site| self.fences.is_here(site)).collect();
         let me = self.options.me;
@@ -494,7 +494,7 @@ impl Pcsi {
                 clock::merge_into(Arc::make_mut(&mut self.remote.followed), of, clock);
             }
         }
-        is_new && self.options.sites.has_remote_access()
+        is_new
     }
 
     /// A transaction that has only read ends.
