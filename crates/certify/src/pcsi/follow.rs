@@ -16,7 +16,7 @@
 
 use super::remote::RemoteReads;
 use super::token::Lacking;
-use super::{CommitStamp, Incarnation, Message, Pcsi, Record, SessionToken, SiteEffects, TokenRefusal, VectorClock};
+use super::{Incarnation, Message, Pcsi, Record, SessionToken, SiteEffects, TokenRefusal, VectorClock};
 use crate::Answer;
 use std::collections::BTreeSet;
 use txn::mutant::{Mutant, is_active};
@@ -182,7 +182,10 @@ impl Pcsi {
     /// out higher numbers later, so it need not look again.
     fn has_lost(&self, token: &SessionToken) -> bool {
         let me = self.options.me;
-        token.clocks.iter().any(|(&of, clock)| clock.at(me) >= self.next_stamp(of).sequence)
+        token.clocks.iter().any(|(&of, clock)| {
+            let is_granted_later = |view| clock.last_granted(me) > self.last_grant(of, view);
+            clock.at(me) >= self.next_stamp(of).sequence || self.view(of).is_some_and(is_granted_later)
+        })
     }
 
     /// The parts of a token that this site lacks.
@@ -199,8 +202,10 @@ impl Pcsi {
             ..Lacking::default()
         };
         for (&of, clock) in &token.clocks {
-            let lacks = |last: &CommitStamp| self.view(of).is_some_and(|view| !view.sees(*last));
-            lacking.origins.extend(clock.lasts().filter(lacks).map(|last| last.site));
+            for last in self.view(of).into_iter().flat_map(|view| view.missing(clock)) {
+                let sites = if last.is_granted() { &mut lacking.granters } else { &mut lacking.origins };
+                sites.insert(last.site);
+            }
         }
         TokenRefusal::Lacks(lacking)
     }

@@ -62,8 +62,10 @@ pub enum TokenRefusal {
 /// What a site lacks of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
-    /// Updates with numbers of these sites.
+    /// Updates with numbers of these sites' own.
     pub origins: BTreeSet<NodeId>,
+    /// Updates of any sites with numbers that these sites have granted.
+    pub granters: BTreeSet<NodeId>,
     /// Updates of these partitions, which the site has not, and in which no other site has confirmed them.
     pub partitions: BTreeSet<PartitionId>,
     /// The decisions on fences of these sites, whose updates the token may count.

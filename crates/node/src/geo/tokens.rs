@@ -65,7 +65,7 @@ impl GeoSite {
 
     /// The parts of a token that the site lacks, in words.
     fn lacked(&self, lacking: &Lacking, names: impl Fn(&BTreeSet<NodeId>) -> String) -> String {
-        let Lacking { origins, partitions, fencing } = lacking;
+        let Lacking { origins, granters, partitions, fencing } = lacking;
         let sites = &self.options.protocol.sites;
         let having = partitions.iter().map(|&of| {
             let having = names(&sites.sites(of).iter().copied().collect());
@@ -73,6 +73,7 @@ impl GeoSite {
         });
         let of_sites = [
             (origins, "what the token counts of "),
+            (granters, "an update that the token counts, of a key that is resolved by one of "),
             (fencing, "the decision on a fence of "),
         ];
         let of_sites = of_sites.iter().filter(|(sites, _)| !sites.is_empty());

@@ -412,3 +412,45 @@ fn a_site_asks_one_holder_a_period_however_many_clients_wait() {
     }
     assert!(later == [1, 2, 1, 2] || later == [2, 1, 2, 1], "{later:?}");
 }
+
+/// The numbers 1 and 2 of site 2 are those of sites 0 and 3. Site 1 has the second one only, and a site that
+/// tells whose numbers it lacks by the last one of each run would name nobody.
+#[test]
+fn a_refusal_names_the_granter_of_a_run_that_has_a_gap() {
+    let mut group = group(4, &[&[0], &[1, 2], &[3]], RemoteAccess::Grants);
+    let (far, near) = (group.key(1, 2), group.key(1, 1));
+    group.committed(0, &[&far]);
+    group.lose(0, 1);
+    group.lose(0, 2);
+    let id = group.session(3);
+    group.begin(3, id);
+    assert!(!is_there(look(&mut group, 3, id, &near)));
+    assert_eq!(group.commit(3, id, &[&near, &group.key(2, 3)], Some("new")), [Answer::Committed]);
+    group.tick(4);
+    assert!(group.has(1, &near) && !group.has(1, &far));
+    let mut token = group.token(0);
+    let other = group.token(1).clocks[&PartitionId(1)].clone();
+    token.clocks.entry(PartitionId(1)).or_default().merge(&other);
+    assert_eq!(group.follow(1, &token), None);
+    let granters = BTreeSet::from([NodeId(1), NodeId(2)]);
+    let names = |heard: Option<Result<(), TokenRefusal>>| match heard {
+        Some(Err(TokenRefusal::Lacks(lacking))) => lacking.granters,
+        other => panic!("{other:?}"),
+    };
+    let named = names(group.heard_in_time());
+    assert!(!named.is_empty() && named.is_subset(&granters), "{named:?}");
+}
+
+/// Site 2 loses power, and a number that it has granted to an update of site 0.
+#[test]
+fn a_token_with_a_granted_number_that_its_granter_does_not_know_is_refused_at_once_there() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    let durable = group.logs[2].clone();
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(0, &[&far]);
+    let token = group.token(0);
+    group.logs[2] = durable;
+    group.start(2);
+    assert_eq!(group.follow(2, &token), Some(Err(TokenRefusal::LostHere)));
+}
