@@ -12,7 +12,8 @@
 //! **Bounds.** However many clients wait, the site asks one site for each partition and period, and once more
 //! when a client comes and none waits for that partition. An answer has one view, and the site keeps none. At
 //! most [`super::SiteOptions::open_max`] clients wait, each for at most
-//! [`super::SiteOptions::vote_ticks_max`] ticks.
+//! [`super::SiteOptions::vote_ticks_max`] ticks. The site looks at them once a period, and when a fence is
+//! decided or a holder has answered, not with each letter of other sites.
 
 use super::remote::RemoteReads;
 use super::token::Lacking;
@@ -98,8 +99,12 @@ impl Pcsi {
         effects.followed.push((follower.id, outcome));
     }
 
-    /// Once a period, the next holders are asked.
+    /// Once a period: clients are told, and the next holders are asked.
     pub(super) fn tick_followers(&mut self, effects: &mut SiteEffects) {
+        if self.followers.is_empty() {
+            return;
+        }
+        self.tell_followers(effects);
         let unconfirmed = self.followers.iter().flat_map(|follower| &follower.unconfirmed);
         let unconfirmed = unconfirmed.copied().collect();
         self.ask_views(&unconfirmed, self.ticks / self.options.propagation_ticks, effects);

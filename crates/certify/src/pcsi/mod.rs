@@ -594,7 +594,6 @@ impl Pcsi {
             }
         }
         self.handle_own(effects);
-        self.tell_followers(effects);
         self.end_region_waits(effects);
     }
 
@@ -615,7 +614,6 @@ impl Pcsi {
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
         self.give_up_witnesses(effects);
-        self.tell_followers(effects);
         self.end_region_waits(effects);
         if ticks.is_multiple_of(self.options.propagation_ticks) {
             self.tick_followers(effects);

@@ -454,3 +454,24 @@ fn a_token_with_a_granted_number_that_its_granter_does_not_know_is_refused_at_on
     group.start(2);
     assert_eq!(group.follow(2, &token), Some(Err(TokenRefusal::LostHere)));
 }
+
+/// Each letter of other sites would have the site look at all that wait.
+#[test]
+fn a_site_looks_at_the_clients_that_wait_once_a_period() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 0);
+    group.options.propagation_ticks = 5;
+    (0..2).for_each(|site| group.start(site));
+    group.run(1, Pcsi::tick);
+    group.committed(0, &[&key]);
+    let token = group.token(0);
+    assert_eq!(group.follow(1, &token), None);
+    for _ in 0..5 {
+        group.run(0, Pcsi::tick);
+    }
+    assert!(group.has(1, &key) && group.followed.is_empty(), "it waits for the period's end");
+    for _ in 0..4 {
+        group.run(1, Pcsi::tick);
+    }
+    assert_eq!(group.followed.pop(), Some(Ok(())));
+}
