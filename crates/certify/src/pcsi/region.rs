@@ -10,16 +10,21 @@
 use super::{Pcsi, SiteEffects};
 use crate::Answer;
 use std::collections::BTreeSet;
-use txn::{NodeId, PartitionId, RequestId};
+use txn::{NodeId, PartitionId, Position, RequestId};
 
 /// The writes of a client at its site: up to this commit of the site, in these partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    pub(super) number: u64,
-    pub(super) partitions: BTreeSet<PartitionId>,
+    number: u64,
+    partitions: BTreeSet<PartitionId>,
 }
 
 impl Written {
+    /// The writes of a client up to this commit of its site, in these partitions.
+    pub fn new(last: Position, partitions: BTreeSet<PartitionId>) -> Written {
+        Written { number: last.0, partitions }
+    }
+
     /// The client has written more.
     pub fn add(&mut self, later: Written) {
         self.number = self.number.max(later.number);

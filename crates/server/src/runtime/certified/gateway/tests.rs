@@ -51,8 +51,9 @@ impl Asked for Site {
         self.waits.push((written, demand, timeout_ms));
     }
     fn written(&self, id: RequestId) -> Option<Written> {
-        assert!(self.committed.iter().any(|(committed, ..)| *committed == id));
-        Some(Written::default())
+        let place = self.committed.iter().position(|(committed, ..)| *committed == id);
+        let place = place.expect("it has been asked to commit");
+        Some(Written::new(Position(10 + place as u64), BTreeSet::from([PartitionId(place as u16)])))
     }
 }
 
@@ -378,15 +379,19 @@ fn a_connection_waits_for_sites_with_what_it_has_written() {
     rig.send("set", &[]);
     rig.answer(SiteAnswer::Begun);
     rig.answer(SiteAnswer::Committed);
+    rig.send("set", &[]);
+    rig.answer(SiteAnswer::Begun);
+    rig.answer(SiteAnswer::Committed);
     rig.answered();
-    assert!(rig.gateway.written.contains_key(&ME));
+    let all = Written::new(Position(11), BTreeSet::from([0, 1].map(PartitionId)));
     let groups = [BTreeSet::from([NodeId(3)]), BTreeSet::from([NodeId(1), NodeId(2)])];
     for (args, groups, answer, text) in [
         (&["REGION", "west", "2", "50"][..], &groups[1..], SiteAnswer::Committed, "OK"),
         (&["REGIONS", "1", "50"], &groups[..], SiteAnswer::Unknown, "ORDOUNKNOWN fewer than 1 sites of each"),
     ] {
         rig.send(sites::WAIT, args);
-        let (_, demand, timeout_ms) = rig.site.waits.pop().expect("it waits");
+        let (written, demand, timeout_ms) = rig.site.waits.pop().expect("it waits");
+        assert_eq!(written, all, "the wait is for both of its writes");
         assert_eq!((&demand.groups[..], timeout_ms), (groups, 50));
         rig.answer(answer);
         rig.one_answer(rig.sequence, text);
