@@ -35,6 +35,7 @@
 //! 1. `synced <= written <= begun`.
 //! 2. No letter leaves before the records behind it are durable.
 
+mod forms;
 mod losses;
 #[cfg(test)]
 mod tests;
@@ -49,12 +50,12 @@ use certify::pcsi::{
     RemoteStatus, Written,
 };
 use certify::{Answer, KeyCounts, Look, ReadSet, WriteSet, record_bytes};
+use forms::{Frame, Hello, LogEntry};
 use log::{EntryKind, GroupImages, Kept};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
-use txn::codec::{Reader, put_bytes, put_varint};
 use txn::tx::Read;
-use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId};
+use txn::{Entry, Key, NodeId, PartitionId, Position, RequestId, SessionId};
 
 /// The journal's only group.
 const GROUP: PartitionId = PartitionId(0);
@@ -118,36 +119,6 @@ pub struct GeoStatus {
     pub peers: Vec<PeerStatus>,
     /// Sites to which this one has no link.
     pub unlinked: BTreeSet<NodeId>,
-}
-
-/// An entry of the log: the protocol's records are most of them.
-#[derive(Clone, Debug, PartialEq)]
-enum LogEntry {
-    /// The number of this directory.
-    Directory(u64),
-    /// The directories with which the system was founded.
-    Founders(BTreeMap<NodeId, u64>),
-    Record(Record),
-    /// The others have fenced the site: a process that finds this must not begin.
-    Fenced,
-}
-
-/// A message of a site to another one.
-#[derive(Clone, Debug, PartialEq)]
-enum Frame {
-    /// Its directory; whether it has a log; and with which directories the system was founded, if it knows.
-    Hello(Hello),
-    /// A letter, or the last part of one.
-    Letter(Bytes),
-    /// A part of a letter that has further ones: the letter's number, and where the part begins.
-    Part { number: u64, offset: u64, bytes: Bytes },
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Hello {
-    directory: u64,
-    has_log: bool,
-    founders: BTreeMap<NodeId, u64>,
 }
 
 /// How far the site is.
@@ -477,6 +448,21 @@ impl GeoSite {
         self.round(effects);
     }
 
+    /// See [`Pcsi::take_first_read`].
+    pub fn take_first_read(&mut self, session: SessionId) -> Option<Key> {
+        match &mut self.stage {
+            Stage::Arriving(_) => None,
+            Stage::Running(protocol) => protocol.take_first_read(session),
+        }
+    }
+
+    /// See [`Pcsi::read_first`].
+    pub fn read_first(&mut self, session: SessionId, key: Key) {
+        if let Stage::Running(protocol) = &mut self.stage {
+            protocol.read_first(session, key);
+        }
+    }
+
     /// The writes of a client's transaction, if it has committed.
     pub fn written(&self, id: RequestId) -> Option<Written> {
         self.protocol().and_then(|protocol| protocol.written(id))
@@ -528,7 +514,7 @@ impl GeoSite {
         self.act(call);
     }
 
-    /// Answers to this client, behind so many others, wait for nothing.
+    /// Answers to this client behind the first `behind` ones wait for nothing.
     fn answer_at_once(&mut self, behind: usize, id: RequestId, effects: &mut SiteEffects) {
         for (record, to, answer) in self.answers.split_off(behind) {
             match to == id {
@@ -595,9 +581,10 @@ impl GeoSite {
         }
     }
 
-    /// The record of the journal that has, or will have, all that the site has recorded so far.
+    /// The record of the journal that has, or will have, all that the site has recorded so far. One that has
+    /// begun and is not written yet takes further entries.
     fn last_record(&self) -> u64 {
-        self.begun + u64::from(!self.pending.is_empty())
+        self.begun.max(self.written + u64::from(!self.pending.is_empty()))
     }
 
     fn keep(&mut self, entry: &LogEntry) {
@@ -668,6 +655,7 @@ impl GeoSite {
         match effects.host.kept.first_mut() {
             Some(kept) => kept.entries.extend(entries),
             None => {
+                debug_assert!(self.written == self.begun, "a record that has begun is written first");
                 self.begun += 1;
                 effects.host.kept.push(Kept { entries: entries.collect(), ..Kept::nothing(GROUP) });
             }
@@ -920,109 +908,4 @@ fn unread(index: u64) -> String {
         "entry {index} of the site's log means nothing to this build of Ordo: start the version that wrote \
          it, or a newer one, with the description that the cluster had; the data is untouched"
     )
-}
-
-const DIRECTORY: u8 = 1;
-const FOUNDERS: u8 = 2;
-const RECORD: u8 = 3;
-const FENCED_ENTRY: u8 = 4;
-
-impl LogEntry {
-    fn encode(&self) -> Vec<u8> {
-        match self {
-            LogEntry::Directory(directory) => {
-                let mut out = vec![DIRECTORY];
-                put_varint(&mut out, *directory);
-                out
-            }
-            LogEntry::Founders(founders) => {
-                let mut out = vec![FOUNDERS];
-                put_directories(&mut out, founders);
-                out
-            }
-            LogEntry::Record(record) => [&[RECORD], &record.encode()[..]].concat(),
-            LogEntry::Fenced => vec![FENCED_ENTRY],
-        }
-    }
-
-    fn decode(bytes: &[u8], sites: &pcsi::SiteMap) -> Option<LogEntry> {
-        let (&tag, rest) = bytes.split_first()?;
-        let reader = &mut Reader::new(rest);
-        let entry = match tag {
-            DIRECTORY => LogEntry::Directory(reader.varint()?),
-            FOUNDERS => LogEntry::Founders(take_directories(reader)?),
-            RECORD => return Record::decode(rest, sites).map(LogEntry::Record),
-            FENCED_ENTRY => LogEntry::Fenced,
-            _ => return None,
-        };
-        reader.is_empty().then_some(entry)
-    }
-}
-
-fn put_directories(out: &mut Vec<u8>, directories: &BTreeMap<NodeId, u64>) {
-    put_varint(out, directories.len() as u64);
-    for (site, &directory) in directories {
-        put_varint(out, u64::from(site.0));
-        put_varint(out, directory);
-    }
-}
-
-fn take_directories(reader: &mut Reader<'_>) -> Option<BTreeMap<NodeId, u64>> {
-    let mut directories = BTreeMap::new();
-    for _ in 0..reader.varint()? {
-        let site = NodeId(u16::try_from(reader.varint()?).ok()?);
-        directories.insert(site, reader.varint()?).is_none().then_some(())?;
-    }
-    Some(directories)
-}
-
-const HELLO: u8 = 1;
-const LETTER: u8 = 2;
-const PART: u8 = 3;
-
-impl Frame {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        match self {
-            Frame::Hello(Hello { directory, has_log, founders }) => {
-                out.extend([HELLO, u8::from(*has_log)]);
-                put_varint(&mut out, *directory);
-                put_directories(&mut out, founders);
-            }
-            Frame::Letter(bytes) => {
-                out.push(LETTER);
-                put_bytes(&mut out, bytes);
-            }
-            Frame::Part { number, offset, bytes } => {
-                out.push(PART);
-                put_varint(&mut out, *number);
-                put_varint(&mut out, *offset);
-                put_bytes(&mut out, bytes);
-            }
-        }
-        out
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Frame> {
-        let reader = &mut Reader::new(bytes);
-        let frame = match reader.u8()? {
-            HELLO => {
-                let has_log = match reader.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                };
-                let (directory, founders) = (reader.varint()?, take_directories(reader)?);
-                Frame::Hello(Hello { directory, has_log, founders })
-            }
-            LETTER => Frame::Letter(Bytes::copy_from_slice(reader.bytes()?)),
-            PART => Frame::Part {
-                number: reader.varint()?,
-                offset: reader.varint()?,
-                bytes: Bytes::copy_from_slice(reader.bytes()?),
-            },
-            _ => return None,
-        };
-        reader.is_empty().then_some(frame)
-    }
 }

@@ -151,9 +151,7 @@ fn the_past_gives_way_before_a_write_is_refused() {
         Answer::Error(text) => text.contains("is before the oldest version that is kept").then_some(()),
         other => panic!("{other:?}"),
     });
-    server.until("the newest state", || {
-        (call(client, "ORDO.AT -1 STRLEN a") == text("20000")).then_some(())
-    });
+    server.until("the newest state", || (call(client, "ORDO.AT -1 STRLEN a") == text("20000")).then_some(()));
     server.until("its time", || (info_number(client, "history_oldest_ms") > first).then_some(()));
 
     // Where the entries alone take what there is, there is no past, and entries are evicted.

@@ -101,12 +101,18 @@ impl VectorClock {
 
     /// Whether all that the other clock counts is counted.
     pub fn covers(&self, other: &VectorClock) -> bool {
-        let mut granted = other
-            .granted
-            .iter()
-            .flat_map(|(&site, runs)| runs.iter().map(move |(&first, &last)| (site, (first, last))));
-        other.counts.iter().all(|(&site, &sequence)| self.at(site) >= sequence)
-            && granted.all(|(site, run)| self.has_run(site, run))
+        self.missing(other).next().is_none()
+    }
+
+    /// The last number of each site's own updates, and of each granted run, of the other clock in which some
+    /// number is not counted.
+    pub(super) fn missing<'a>(&'a self, other: &'a VectorClock) -> impl Iterator<Item = CommitStamp> + 'a {
+        let own = other.counts.iter().map(|(&site, &sequence)| CommitStamp { site, sequence });
+        let granted = other.granted.iter().flat_map(move |(&site, runs)| {
+            let missing = runs.iter().filter(move |&(&first, &last)| !self.has_run(site, (first, last)));
+            missing.map(move |(_, &sequence)| CommitStamp { site, sequence })
+        });
+        own.filter(|last| self.at(last.site) < last.sequence).chain(granted)
     }
 
     /// The last number counted of each site's own updates, and of each run that a site has granted.

@@ -433,6 +433,8 @@ enum_form!(Message {
     10 => Fencing(message),
     11 => Look { id, key, fit },
     12 => Looked { id, key, read, is_behind },
+    13 => AskView(partition),
+    14 => View { partition, view },
 });
 
 enum_form!(Fencing {

@@ -601,6 +601,7 @@ impl Pcsi {
         self.record(Record::Decided { decisions: new }, effects);
         self.give_up_witnesses(effects);
         self.apply_waiting(effects);
+        self.tell_followers(effects);
     }
 
     /// Tells what is lost by a decision that is about to take effect.

@@ -151,21 +151,24 @@ impl Pcsi {
         &self,
         partitions: &BTreeSet<PartitionId>,
     ) -> Option<BTreeMap<PartitionId, u64>> {
-        let me = self.options.me;
         let may_grant = self.options.sites.has_grants() && self.grants.0.len() < self.options.retained_max;
         if !partitions.is_empty() && !may_grant {
             return None;
         }
-        let base = CommitStamp::granted_base(self.incarnation);
         let next = |&of: &PartitionId| {
-            let counted = self.replicas.get(&of)?.view.last_granted(me);
-            let out = self.grants.0.range((of, 0)..=(of, u64::MAX)).next_back();
-            let out = out.map_or(0, |((_, sequence), _)| *sequence);
-            let out = if is_active(Mutant::ReuseGranted) { 0 } else { out };
-            let next = counted.max(out).max(base) + 1;
+            let next = self.last_grant(of, self.view(of)?) + 1;
             (next <= self.incarnation.last()).then_some((of, next))
         };
         partitions.iter().map(next).collect()
+    }
+
+    /// The last number that this site has granted in a partition with this view, or the one before the first.
+    pub(super) fn last_grant(&self, of: PartitionId, view: &VectorClock) -> u64 {
+        let counted = view.last_granted(self.options.me);
+        let out = self.grants.0.range((of, 0)..=(of, u64::MAX)).next_back();
+        let out = out.map_or(0, |((_, sequence), _)| *sequence);
+        let out = if is_active(Mutant::ReuseGranted) { 0 } else { out };
+        counted.max(out).max(CommitStamp::granted_base(self.incarnation))
     }
 
     /// A transaction of another site has these numbers, also where the log says so.

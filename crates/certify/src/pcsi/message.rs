@@ -104,6 +104,10 @@ pub enum Message {
     Look { id: RequestId, key: Key, fit: Fit },
     /// The answer; without a state if none fits. The receiver may ask again if the sender is behind.
     Looked { id: RequestId, key: Key, read: Option<Arc<RemoteRead>>, is_behind: bool },
+    /// Which updates does the receiver count in a partition?
+    AskView(PartitionId),
+    /// The view of the sender's replica. All that it counts is durable there.
+    View { partition: PartitionId, view: VectorClock },
     /// See [`Fencing`].
     Fencing(Fencing),
 }
@@ -193,7 +197,7 @@ pub enum Record {
     /// Other sites have applied all that concerns them of its updates up to these numbers, and all sites
     /// concerned have these updates of other sites.
     Progress { acknowledged: BTreeMap<NodeId, u64>, stable: BTreeMap<NodeId, BTreeSet<u64>> },
-    /// A transaction that only reads has read this in partitions of other sites.
+    /// A transaction that only reads has read this in partitions of other sites, or a client's token counts it.
     Followed { clocks: BTreeMap<PartitionId, VectorClock> },
     /// A number that the site has granted belongs to no transaction.
     Nulled { update: Arc<Update> },

@@ -116,7 +116,8 @@
 //! In both cases the site sends the update to the sites that have the partition, as any other update.
 //!
 //! **Sessions at several sites.** A client that goes on at another site takes a token along, which counts all
-//! that the first site had. The other site has the client wait until it has all of that, too (`token.rs`).
+//! that the first site had. The other site has the client wait until it has all of that, too (`token.rs`), and
+//! until sites of its other partitions have confirmed their share (`follow.rs`).
 //!
 //! **What is not here.**
 //!
@@ -136,6 +137,7 @@
 mod clock;
 mod codec;
 mod fence;
+mod follow;
 mod grant;
 mod join;
 mod message;
@@ -145,6 +147,7 @@ mod remote;
 mod replica;
 mod requests;
 mod resolver;
+mod site_map;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -158,11 +161,13 @@ pub use join::{Installed, ReplicaState};
 pub use message::{Fencing, Letter, Message, Record, TransactionName, Update};
 pub use region::{Demand, Written};
 pub use remote::{Fit, RemoteRead};
+pub use site_map::{RemoteAccess, SiteMap};
 pub use status::{PeerStatus, RemoteStatus};
-pub use token::{SessionToken, TokenRefusal};
+pub use token::{Lacking, SessionToken, TokenRefusal};
 
 use crate::{Answer, Conflict, WriteSet};
 use fence::Fences;
+use follow::Follower;
 use grant::Grants;
 use join::Phase;
 use propagation::{Incoming, Outgoing};
@@ -174,173 +179,13 @@ use resolver::Resolver;
 use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use token::Follower;
 use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
-use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId, Space};
+use txn::{BootId, Entry, Key, NodeId, PartitionId, Position, RequestId};
 use witness::Witnesses;
-
-/// How a site's transactions use partitions that the site does not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RemoteAccess {
-    /// They do not.
-    #[default]
-    Refused,
-    /// They read at other sites. Their updates have numbers of their own site there, as if the site had a
-    /// replica without data (section III-D).
-    Ghosts,
-    /// They read at other sites. A site that has the partition numbers their updates there (`grant.rs`).
-    Grants,
-}
 
 /// A view of each partition.
 type Views = BTreeMap<PartitionId, VectorClock>;
-
-/// The sites of each partition.
-#[derive(Clone, Debug)]
-pub struct SiteMap {
-    replicas: Vec<Vec<NodeId>>,
-    /// The sites that resolve conflicts in each partition: some of those that have it.
-    resolvers: Vec<Vec<NodeId>>,
-    /// Whether the last partition is that of what the store itself keeps.
-    has_system: bool,
-    /// The region of each site, by its number. Sites that are not here are in one region.
-    regions: BTreeMap<NodeId, u16>,
-    remote_access: RemoteAccess,
-    /// Updates follow nothing that their transactions have seen.
-    ignores_causality: bool,
-}
-
-impl SiteMap {
-    /// The sites of each partition, by its number; `None` unless there are partitions, and each has a site.
-    pub fn new(replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
-        let has_sites = !replicas.is_empty() && replicas.iter().all(|sites| !sites.is_empty());
-        has_sites.then(|| SiteMap {
-            resolvers: replicas.clone(),
-            replicas,
-            has_system: false,
-            regions: BTreeMap::new(),
-            remote_access: RemoteAccess::Refused,
-            ignores_causality: false,
-        })
-    }
-
-    /// The same without dependency views, to measure what these cost: snapshots are not causally closed, and
-    /// an update may be applied before what its transaction has seen. No configuration of a store gives this.
-    pub fn without_causality(self) -> SiteMap {
-        SiteMap { ignores_causality: true, ..self }
-    }
-
-    /// The same, where transactions may use all partitions at each site that has one.
-    pub fn with_remote_access(self, remote_access: RemoteAccess) -> SiteMap {
-        SiteMap { remote_access, ..self }
-    }
-
-    /// Whether transactions read and write partitions that their sites do not have.
-    pub fn has_remote_access(&self) -> bool {
-        self.remote_access != RemoteAccess::Refused
-    }
-
-    /// The same, with the number of each site's region.
-    pub fn in_regions(self, regions: BTreeMap<NodeId, u16>) -> SiteMap {
-        SiteMap { regions, ..self }
-    }
-
-    /// Whether two sites are in one region.
-    pub(super) fn are_near(&self, one: NodeId, other: NodeId) -> bool {
-        self.regions.get(&one) == self.regions.get(&other)
-    }
-
-    /// The number of regions in which some sites are.
-    pub(super) fn count_regions(&self, sites: &BTreeSet<NodeId>) -> usize {
-        sites.iter().map(|site| self.regions.get(site)).collect::<BTreeSet<_>>().len()
-    }
-
-    /// The same, where only these sites resolve conflicts in a partition; `None` unless they have it.
-    pub fn resolved_by(mut self, partition: PartitionId, sites: Vec<NodeId>) -> Option<SiteMap> {
-        let place = usize::from(partition.0);
-        let having = self.replicas.get(place)?;
-        let have_it = !sites.is_empty() && sites.iter().all(|site| having.contains(site));
-        have_it.then(|| {
-            self.resolvers[place] = sites;
-            self
-        })
-    }
-
-    /// The same, with a further partition that all sites have. It has what the store itself keeps, such as
-    /// scripts.
-    pub fn with_system(mut replicas: Vec<Vec<NodeId>>) -> Option<SiteMap> {
-        let all: BTreeSet<NodeId> = replicas.iter().flatten().copied().collect();
-        replicas.push(all.into_iter().collect());
-        SiteMap::new(replicas).map(|sites| SiteMap { has_system: true, ..sites })
-    }
-
-    /// Whether there is such a partition.
-    pub fn has(&self, partition: PartitionId) -> bool {
-        usize::from(partition.0) < self.replicas.len()
-    }
-
-    /// The sites that have a partition.
-    pub fn sites(&self, partition: PartitionId) -> &[NodeId] {
-        &self.replicas[usize::from(partition.0)]
-    }
-
-    /// The partition of a key.
-    pub fn partition_of(&self, key: &Key) -> PartitionId {
-        let partitions = self.replicas.len() as u16;
-        match self.has_system {
-            false => txn::key::partition_of_slot(key.slot(), partitions),
-            true if key.space() == Space::System => PartitionId(partitions - 1),
-            true => txn::key::partition_of_slot(key.slot(), partitions - 1),
-        }
-    }
-
-    /// The site that resolves the conflicts of a key.
-    pub fn resolver_of(&self, key: &Key) -> NodeId {
-        let sites = &self.resolvers[usize::from(self.partition_of(key).0)];
-        sites[(key.hash64() % sites.len() as u64) as usize]
-    }
-
-    /// The other sites that may get updates of this site.
-    pub fn peers_of(&self, site: NodeId) -> BTreeSet<NodeId> {
-        let own = self.partitions_of(site).flat_map(|partition| self.sites(partition));
-        let own: BTreeSet<NodeId> = own.copied().collect();
-        let all = if self.has_remote_access() && !own.is_empty() { self.all_sites() } else { own };
-        all.into_iter().filter(|&peer| peer != site).collect()
-    }
-
-    /// Whether all sites that have a partition have this one.
-    pub(super) fn is_everywhere(&self, partition: PartitionId) -> bool {
-        let having: BTreeSet<NodeId> = self.sites(partition).iter().copied().collect();
-        self.all_sites() == having
-    }
-
-    /// Whether sites number updates of others.
-    pub(super) fn has_grants(&self) -> bool {
-        self.remote_access == RemoteAccess::Grants
-    }
-
-    /// Whether a site numbers its own updates of a partition.
-    pub(super) fn may_number(&self, site: NodeId, partition: PartitionId) -> bool {
-        self.remote_access == RemoteAccess::Ghosts || self.sites(partition).contains(&site)
-    }
-
-    /// All sites that have a partition.
-    pub fn all_sites(&self) -> BTreeSet<NodeId> {
-        self.replicas.iter().flatten().copied().collect()
-    }
-
-    /// All partitions.
-    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
-        (0..self.replicas.len() as u16).map(PartitionId)
-    }
-
-    /// The partitions of a site.
-    fn partitions_of(&self, site: NodeId) -> impl Iterator<Item = PartitionId> {
-        let has_site = move |&partition: &PartitionId| self.sites(partition).contains(&site);
-        self.partitions().filter(has_site)
-    }
-}
 
 /// The settings of a site.
 #[derive(Clone, Debug)]
@@ -591,7 +436,9 @@ impl Pcsi {
     /// A transaction begins. The answer is [`Answer::Begun`] or [`Answer::Unavailable`]. Earlier attempts and
     /// transactions of its session that have not committed yet never will.
     pub fn begin(&mut self, id: RequestId, effects: &mut SiteEffects) {
-        self.open.retain(|open, _| open.session != id.session);
+        let earlier = self.open.extract_if(.., |open, _| open.session == id.session);
+        let earlier: Vec<Open> = earlier.map(|(_, open)| open).collect();
+        earlier.iter().for_each(|open| drop(self.follow_reads(open)));
         let is_earlier = |committing: &Committing| committing.id.session == id.session;
         let earlier = self.committing.iter().filter(|(_, committing)| is_earlier(committing));
         let earlier: Vec<TransactionName> = earlier.map(|(&name, _)| name).collect();
@@ -657,7 +504,7 @@ impl Pcsi {
         }
         let (last_number, horizon) = (self.outgoing.last_number(), self.options.session_horizon);
         if let Some(answer) = self.requests.answer(id, last_number, horizon) {
-            self.open.remove(&id);
+            self.forget_open(id);
             return match self.requests.number_of(id) {
                 Some(number) if answer != Answer::Unknown => {
                     self.tell_committed(number, id, answer, effects);
@@ -675,6 +522,8 @@ impl Pcsi {
             self.end_reads(&open, effects);
             return effects.answers.push((id, Answer::Committed));
         }
+        // Its client has been shown what it has read, whatever becomes of it.
+        self.follow_reads(&open);
         let sites = Arc::clone(&self.options.sites);
         let is_here = |key: &Key| self.uses_all_partitions() || self.has_partition_of(key);
         if writes.clears || !writes.records.keys().all(is_here) {
@@ -713,7 +562,7 @@ impl Pcsi {
 
     /// A client has gone, or has rolled its transaction back.
     pub fn forget(&mut self, id: RequestId) {
-        self.open.remove(&id);
+        self.forget_open(id);
         self.followers.retain(|follower| follower.id != id);
         self.region_waits.retain(|wait| wait.id != id);
     }
@@ -751,7 +600,6 @@ impl Pcsi {
             }
         }
         self.handle_own(effects);
-        self.tell_followers(effects);
         self.end_region_waits(effects);
     }
 
@@ -763,16 +611,18 @@ impl Pcsi {
         self.ticks += 1;
         let (ticks, open_ticks_max) = (self.ticks, self.options.open_ticks_max);
         let is_old = |_: &RequestId, open: &mut Open| ticks - open.since_tick > open_ticks_max;
-        let too_old = self.open.extract_if(.., is_old).filter(|(_, open)| open.pending.is_some());
-        effects.answers.extend(too_old.map(|(id, _)| (id, Answer::Conflict(Conflict::Snapshot))));
+        let too_old: Vec<(RequestId, Open)> = self.open.extract_if(.., is_old).collect();
+        too_old.iter().for_each(|(_, open)| drop(self.follow_reads(open)));
+        let waiting = too_old.into_iter().filter(|(_, open)| open.pending.is_some());
+        effects.answers.extend(waiting.map(|(id, _)| (id, Answer::Conflict(Conflict::Snapshot))));
         let is_late = |committing: &Committing| ticks - committing.since_tick > self.options.vote_ticks_max;
         let late = self.committing.iter().filter(|(_, committing)| is_late(committing));
         let late: Vec<TransactionName> = late.map(|(&name, _)| name).collect();
         late.into_iter().for_each(|name| self.abort(name, Answer::Unavailable, effects));
         self.give_up_witnesses(effects);
-        self.tell_followers(effects);
         self.end_region_waits(effects);
         if ticks.is_multiple_of(self.options.propagation_ticks) {
+            self.tick_followers(effects);
             self.tick_fences(effects);
             self.tick_join(effects);
         }
@@ -974,6 +824,8 @@ impl Pcsi {
             Message::Looked { id, key, read, is_behind } => {
                 self.finish_look(from, (id, key), read, is_behind, effects);
             }
+            Message::AskView(partition) => self.answer_view(from, partition, effects),
+            Message::View { partition, view } => self.confirm(partition, &view, effects),
             Message::Fencing(_) => {}
         }
     }

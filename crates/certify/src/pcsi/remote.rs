@@ -31,7 +31,8 @@
 //!
 //! So a transaction that reads its own site's data first and a remote partition then may end again and again
 //! while both are written all the time. The site remembers the key, and the session's next transaction
-//! begins with a read of it: any state fits a snapshot that nobody has read.
+//! begins with a read of it: any state fits a snapshot that nobody has read. If no holder answers that read
+//! for [`super::SiteOptions::silent_ticks_max`] ticks, the transaction begins without it.
 //!
 //! A holder that says nothing is left for the next one. Sites that were heard lately come first, and among
 //! them those of the asking site's own region ([`super::SiteMap::in_regions`]).
@@ -39,8 +40,8 @@
 //! A read waits for at most [`super::SiteOptions::vote_ticks_max`] ticks.
 //!
 //! **Sessions.** No replica of the asking site remembers what a transaction has read or written elsewhere. So
-//! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its committed
-//! transactions have read and written there. Each transaction takes a copy at its beginning, which is a part
+//! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its
+//! transactions have read there, also those without effect, and have written there. Each transaction takes a copy at its beginning, which is a part
 //! of its snapshot's floors and of its update's dependencies. A transaction that only reads has a record of
 //! its log for that ([`Record::Followed`]), and so has a client that has come from another site (`token.rs`).
 //! A site that has lost its disk begins with empty clocks: its
@@ -51,7 +52,7 @@
 //! reads one of the written keys before it asks for votes.
 
 use super::codec::struct_form;
-use super::{CommitStamp, Incarnation, Message, Open, Pcsi, Record, SiteEffects, VectorClock, clock};
+use super::{CommitStamp, Incarnation, Message, Open, Pcsi, Record, SiteEffects, VectorClock, Views, clock};
 use crate::{Answer, Conflict, WriteSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -137,6 +138,11 @@ impl Pending {
     pub fn is_commit(&self) -> bool {
         matches!(self.then, Then::Commit(_))
     }
+
+    /// Whether the transaction is about to begin.
+    fn is_begin(&self) -> bool {
+        matches!(self.then, Then::Begin)
+    }
 }
 
 /// The memory of a site for remote reads: those of other sites, and its own.
@@ -144,7 +150,7 @@ impl Pending {
 pub(super) struct RemoteReads {
     /// The states of this site's replicas, the oldest first.
     states: BTreeMap<PartitionId, VecDeque<State>>,
-    /// Committed transactions of this site have read and written this much of partitions that it lacks.
+    /// Transactions of this site have read and written this much of partitions that it lacks.
     pub followed: Arc<BTreeMap<PartitionId, VectorClock>>,
     /// The remote reads that holders have answered since this process began.
     pub answered: u64,
@@ -199,10 +205,24 @@ impl Pcsi {
         self.begin_remote_read(id, key, Then::Commit(writes), effects);
     }
 
+    /// The key with which a session's next transaction would begin. The caller may lend the session to
+    /// another client, which does not need that key.
+    pub fn take_first_read(&mut self, session: SessionId) -> Option<Key> {
+        self.remote.strayed.remove(&session).map(|(key, _)| key)
+    }
+
+    /// A session's next transaction begins with a read of this key, if the site lacks the key's partition.
+    pub fn read_first(&mut self, session: SessionId, key: Key) {
+        let is_remote = self.uses_all_partitions() && !self.has_partition_of(&key);
+        if is_remote && self.remote.strayed.len() < self.options.open_max {
+            self.remote.strayed.insert(session, (key, self.ticks));
+        }
+    }
+
     /// A transaction has its snapshot.
     pub(super) fn begin_read(&mut self, id: RequestId, effects: &mut SiteEffects) {
-        match self.remote.strayed.remove(&id.session) {
-            Some((key, _)) => self.begin_remote_read(id, key, Then::Begin, effects),
+        match self.take_first_read(id.session) {
+            Some(key) => self.begin_remote_read(id, key, Then::Begin, effects),
             None => effects.answers.push((id, Answer::Begun)),
         }
     }
@@ -282,7 +302,7 @@ impl Pcsi {
     }
 
     /// The sites that have a partition and may be asked, in the order in which this one asks.
-    fn holders(&self, partition: PartitionId) -> Vec<NodeId> {
+    pub(super) fn holders(&self, partition: PartitionId) -> Vec<NodeId> {
         let having = self.options.sites.sites(partition).iter().copied();
         let mut holders: Vec<NodeId> = having.filter(|&site| self.fences.is_here(site)).collect();
         let me = self.options.me;
@@ -307,10 +327,22 @@ impl Pcsi {
         ended.into_iter().for_each(|id| self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects));
     }
 
-    /// The transaction of a remote read ends.
+    /// The transaction of a remote read ends. If no site answers the read with which a transaction was to
+    /// begin, the transaction begins without it.
     fn fail_read(&mut self, id: RequestId, answer: Answer, effects: &mut SiteEffects) {
-        self.open.remove(&id);
+        let pending = self.open.get_mut(&id).and_then(|open| open.pending.take());
+        if answer == Answer::Unavailable && pending.is_some_and(|pending| pending.is_begin()) {
+            return effects.answers.push((id, Answer::Begun));
+        }
+        self.forget_open(id);
         effects.answers.push((id, answer));
+    }
+
+    /// A transaction is over, and has no effect.
+    pub(super) fn forget_open(&mut self, id: RequestId) {
+        if let Some(open) = self.open.remove(&id) {
+            self.follow_reads(&open);
+        }
     }
 
     /// A transaction of another site looks at a key of this one.
@@ -376,9 +408,7 @@ impl Pcsi {
             // A snapshot that has been read stays: a later state of the holder does not fit either.
             let may_move = !open.has_read && open.holders.is_empty();
             if !is_behind && !may_move {
-                if self.remote.strayed.len() < self.options.open_max {
-                    self.remote.strayed.insert(id.session, (key, self.ticks));
-                }
+                self.read_first(id.session, key);
                 return self.fail_read(id, Answer::Conflict(Conflict::Snapshot), effects);
             }
             if let Some(pending) = self.open.get_mut(&id).and_then(|open| open.pending.as_mut()) {
@@ -434,7 +464,11 @@ impl Pcsi {
     /// Asks holders again, behind the updates of this period: a snapshot that moves now depends on them.
     pub(super) fn ask_holders(&mut self, effects: &mut SiteEffects) {
         let (now, options) = (self.ticks, &self.options);
-        let is_late = |pending: &Pending| now - pending.since_tick > options.vote_ticks_max;
+        let is_late = |pending: &Pending| {
+            // No session asks for the read with which it begins.
+            let ticks_max = if pending.is_begin() { options.silent_ticks_max } else { u64::MAX };
+            now - pending.since_tick > ticks_max.min(options.vote_ticks_max)
+        };
         let is_due =
             |pending: &Pending| pending.is_due || now - pending.asked_tick > options.silent_ticks_max / 2;
         let pending = |(&id, open): (&RequestId, &Open)| {
@@ -460,19 +494,26 @@ impl Pcsi {
                 clock::merge_into(Arc::make_mut(&mut self.remote.followed), of, clock);
             }
         }
-        is_new && self.options.sites.has_remote_access()
+        is_new
     }
 
     /// A transaction that has only read ends.
     pub(super) fn end_reads(&mut self, open: &Open, effects: &mut SiteEffects) {
+        if let Some(clocks) = self.follow_reads(open) {
+            self.record(Record::Followed { clocks }, effects);
+        }
+    }
+
+    /// Later transactions follow what a transaction has read elsewhere. Returns that, if it is news. A client
+    /// has seen also what a transaction without effect has read; that needs no record, because the client's
+    /// connection ends with the process.
+    pub(super) fn follow_reads(&mut self, open: &Open) -> Option<Views> {
         if open.holders.is_empty() || is_active(Mutant::ForgetFollowed) {
-            return;
+            return None;
         }
         let mut clocks = open.dependencies();
         clocks.retain(|of, _| !self.replicas.contains_key(of));
-        if self.follow(&clocks) {
-            self.record(Record::Followed { clocks }, effects);
-        }
+        self.follow(&clocks).then_some(clocks)
     }
 }
 

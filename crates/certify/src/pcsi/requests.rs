@@ -18,7 +18,7 @@ use crate::Answer;
 use crate::sessions::opening_of;
 use std::collections::BTreeMap;
 use txn::mutant::{Mutant, is_active};
-use txn::{PartitionId, RequestId, SessionId};
+use txn::{PartitionId, Position, RequestId, SessionId};
 
 /// The last commit of a session.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Requests {
     /// The writes of a request, if it is its session's last commit.
     pub fn written(&self, id: RequestId) -> Option<Written> {
         let newest = self.newest.get(&id.session).filter(|newest| newest.id == id)?;
-        Some(Written { number: newest.number, partitions: newest.partitions.iter().copied().collect() })
+        Some(Written::new(Position(newest.number), newest.partitions.iter().copied().collect()))
     }
 
     /// The number of sessions.

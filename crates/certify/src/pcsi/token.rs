@@ -6,7 +6,8 @@
 //! the token covers what the connection has read and written, and also what other clients of the site have.
 //!
 //! At the other site the client waits until the site's views cover the token in the partitions that the site
-//! has. What the token counts in other partitions joins [`super::remote::RemoteReads::followed`]: it is a
+//! has, and until some site has confirmed the token in each other partition (`follow.rs`). What the token
+//! counts in other partitions then joins [`super::remote::RemoteReads::followed`]: it is a
 //! part of the floor of each later read there, and of the dependencies of each later update. So a token adds
 //! no mechanism of its own to transactions.
 //!
@@ -15,22 +16,22 @@
 //!
 //! - It counts updates of an incarnation that has been fenced since. A view that counts a fenced incarnation
 //!   counts its lost updates as well (`fence.rs`), so the site cannot tell whether the client has seen one.
+//!   A granted number says nothing of the site whose update has it. So a token with granted numbers may count
+//!   updates of each site, and waits while a fence of any site is under way.
 //! - It counts updates of this very site that the site does not have.
 //! - It says that this site is fenced.
 //!
 //! A token of a later fence waits until the site hears of the fence, and a token with a number that no site
 //! has given out waits in vain, until its time is up. Neither changes the site's clocks.
 //!
-//! What a token counts in partitions that the site lacks cannot be held against a view. A number that nobody
-//! has given out would keep all later updates of the site waiting for ever at the sites that have the
-//! partition. So the caller hands over only tokens that sites of the same system have made, and a token
-//! leaves its site only when all that it counts there is durable.
+//! A site that confirms a number may die with its update, as a site may that has answered a remote read. So a
+//! token leaves its site only when all that it counts there is durable, and the caller hands over only tokens
+//! that sites of the same system have made.
 
 use super::codec::{self, Form, Input};
-use super::{CommitStamp, Incarnation, Pcsi, Record, SiteEffects, SiteMap, VectorClock, Views};
-use crate::Answer;
+use super::{CommitStamp, Incarnation, Pcsi, SiteMap, VectorClock, Views};
 use std::collections::{BTreeMap, BTreeSet};
-use txn::{NodeId, RequestId};
+use txn::{NodeId, PartitionId};
 
 /// The state that a client has seen at a site. It has these guarantees:
 ///
@@ -54,16 +55,21 @@ pub enum TokenRefusal {
     LostHere,
     /// The token was given after fences of these sites, and this site has not heard of them in time.
     UnheardFences(BTreeSet<NodeId>),
-    /// This site has not got in time what the token counts of these sites.
-    Lacks(BTreeSet<NodeId>),
+    /// This site has not got all in time that the token counts.
+    Lacks(Lacking),
 }
 
-/// A client that has brought a token.
-#[derive(Debug)]
-pub(super) struct Follower {
-    pub id: RequestId,
-    token: SessionToken,
-    since_tick: u64,
+/// What a site lacks of a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lacking {
+    /// Updates with numbers of these sites' own.
+    pub origins: BTreeSet<NodeId>,
+    /// Updates of any sites with numbers that these sites have granted.
+    pub granters: BTreeSet<NodeId>,
+    /// Updates of these partitions, which the site has not, and in which no other site has confirmed them.
+    pub partitions: BTreeSet<PartitionId>,
+    /// The decisions on fences of these sites, whose updates the token may count.
+    pub fencing: BTreeSet<NodeId>,
 }
 
 impl Form for SessionToken {
@@ -109,15 +115,20 @@ impl SessionToken {
         self.incarnations.get(&site).copied().unwrap_or_default()
     }
 
-    /// The last numbers that the token counts.
-    fn lasts(&self) -> impl Iterator<Item = CommitStamp> {
-        self.clocks.values().flat_map(VectorClock::lasts)
-    }
-
-    /// Whether the token counts updates of the incarnation that it says a site has.
-    fn has_updates_of(&self, site: NodeId) -> bool {
-        let base = self.incarnation_of(site).base();
-        self.lasts().any(|last| last.site == site && last.sequence > base)
+    /// The sites whose updates the token may count in some partitions: those of their own numbers there in the
+    /// incarnations that the token says they have. A granted number may be of an update of each site, and in
+    /// each partition a view may count it before the granter's site has filled it.
+    pub(super) fn origins(
+        &self,
+        sites: &SiteMap,
+        is_meant: impl Fn(&PartitionId) -> bool,
+    ) -> BTreeSet<NodeId> {
+        if self.clocks.values().flat_map(VectorClock::lasts).any(CommitStamp::is_granted) {
+            return sites.all_sites();
+        }
+        let lasts = self.clocks.iter().filter(|(of, _)| is_meant(of)).flat_map(|(_, clock)| clock.lasts());
+        let own = lasts.filter(|last| last.sequence > self.incarnation_of(last.site).base());
+        own.map(|last| last.site).collect()
     }
 }
 
@@ -133,89 +144,11 @@ impl Pcsi {
         })
     }
 
-    /// A client wants this site's transactions to begin behind a token that a site of this system has made.
-    /// The outcome is in [`SiteEffects::followed`], or the answer is [`Answer::Unavailable`].
-    pub fn follow_token(&mut self, id: RequestId, token: SessionToken, effects: &mut SiteEffects) {
-        if !self.is_open() || self.followers.len() >= self.options.open_max {
-            return effects.answers.push((id, Answer::Unavailable));
-        }
-        self.followers.push(Follower { id, token, since_tick: self.ticks });
-        self.tell_followers(effects);
-    }
-
-    /// Tells the clients whose tokens this site has, or never will have. The others wait.
-    pub(super) fn tell_followers(&mut self, effects: &mut SiteEffects) {
-        let mut waiting = std::mem::take(&mut self.followers);
-        waiting.retain(|Follower { id, token, since_tick }| {
-            let is_late = self.ticks - since_tick > self.options.vote_ticks_max;
-            let in_vain = self.refuses_token(token);
-            let is_covered = self.has_all_of(token);
-            let refusal = in_vain.or_else(|| (is_late && !is_covered).then(|| self.lacks_of(token)));
-            let outcome = match refusal {
-                Some(refusal) => Err(refusal),
-                None if is_covered => {
-                    self.follow_elsewhere(token, effects);
-                    Ok(())
-                }
-                None => return true,
-            };
-            effects.followed.push((*id, outcome));
-            false
-        });
-        self.followers = waiting;
-    }
-
-    fn present_incarnation_of(&self, site: NodeId) -> Incarnation {
+    /// The incarnation of a site, as far as this one knows.
+    pub(super) fn present_incarnation_of(&self, site: NodeId) -> Incarnation {
         match site == self.options.me {
             true => self.incarnation,
             false => self.fences.incarnation_of(site),
-        }
-    }
-
-    /// Why waiting for what a token counts is in vain, as far as this site knows.
-    fn refuses_token(&self, token: &SessionToken) -> Option<TokenRefusal> {
-        let me = self.options.me;
-        if token.incarnation_of(me) > self.incarnation {
-            return Some(TokenRefusal::FencedHere);
-        }
-        let sites = self.options.sites.all_sites();
-        let is_fenced = |&site: &NodeId| {
-            token.incarnation_of(site) < self.present_incarnation_of(site) && token.has_updates_of(site)
-        };
-        if let Some(site) = sites.into_iter().find(is_fenced) {
-            return Some(TokenRefusal::Fenced(site));
-        }
-        let mut counts = token.clocks.iter().map(|(&of, clock)| (of, clock.at(me)));
-        let is_lost = counts.any(|(of, count)| count >= self.next_stamp(of).sequence);
-        is_lost.then_some(TokenRefusal::LostHere)
-    }
-
-    /// Whether the views of this site's partitions cover a token.
-    fn has_all_of(&self, token: &SessionToken) -> bool {
-        token.clocks.iter().all(|(&of, clock)| self.view(of).is_none_or(|view| view.covers(clock)))
-    }
-
-    /// The sites whose updates a token counts and this site lacks.
-    fn lacks_of(&self, token: &SessionToken) -> TokenRefusal {
-        let lacked = token.clocks.iter().flat_map(|(&of, clock)| {
-            let view = self.view(of);
-            clock.lasts().filter(move |last| view.is_some_and(|view| !view.sees(*last)))
-        });
-        let sites: BTreeSet<NodeId> = lacked.map(|last| last.site).collect();
-        let is_unheard = |site: &NodeId| token.incarnation_of(*site) > self.present_incarnation_of(*site);
-        let unheard: BTreeSet<NodeId> = sites.iter().copied().filter(is_unheard).collect();
-        match unheard.is_empty() {
-            true => TokenRefusal::Lacks(sites),
-            false => TokenRefusal::UnheardFences(unheard),
-        }
-    }
-
-    /// Later transactions follow what a token counts in partitions that this site lacks.
-    fn follow_elsewhere(&mut self, token: &SessionToken, effects: &mut SiteEffects) {
-        let mut clocks = token.clocks.clone();
-        clocks.retain(|of, _| !self.replicas.contains_key(of));
-        if self.follow(&clocks) {
-            self.record(Record::Followed { clocks }, effects);
         }
     }
 }

@@ -354,6 +354,31 @@ fn letters_wait_for_the_disk_under_every_policy_and_answers_as_the_policy_says()
     }
 }
 
+/// The runtime has the site take several calls before it writes what they have recorded.
+#[test]
+fn calls_that_share_a_record_of_the_journal_are_answered_when_it_is_durable() {
+    let mut rig = Rig::founded(FsyncPolicy::Always);
+    rig.tick(20);
+    let key = rig.key(1);
+    let mut ids = Vec::new();
+    for number in 1..=3 {
+        let session = certify::session_opened(rig.site(1).last_commit(), number);
+        let id = RequestId { session, sequence: 1, attempt: 0 };
+        let records = BTreeMap::from([(key.clone(), Some(Entry::new("1")))]);
+        let Host { site, effects, .. } = rig.host(1);
+        site.begin(id, false, effects);
+        site.commit(id, ReadSet::default(), WriteSet { clears: false, records }, effects);
+        assert_eq!(effects.host.kept.len(), 1);
+        ids.push(id);
+    }
+    let Host { site, effects, .. } = rig.host(1);
+    assert!(site.give_token(request(900), effects).is_some());
+    rig.perform(1);
+    for id in ids.into_iter().chain([request(900)]) {
+        assert_eq!(rig.answer(1, id), Some(Answer::Committed), "no tick was needed");
+    }
+}
+
 impl Rig {
     fn token(&mut self, site: u16, id: RequestId) -> Vec<u8> {
         let host = self.host(site);

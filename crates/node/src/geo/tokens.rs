@@ -7,7 +7,7 @@
 use super::{GeoSite, Stage};
 use crate::site::SiteEffects;
 use certify::Answer;
-use certify::pcsi::{Pcsi, SessionToken, TokenRefusal};
+use certify::pcsi::{Lacking, Pcsi, SessionToken, TokenRefusal};
 use std::collections::BTreeSet;
 use txn::codec::{Reader, put_varint};
 use txn::hash::mix;
@@ -63,6 +63,24 @@ impl GeoSite {
         founders.fold(0, |system, (site, directory)| mix(mix(system ^ u64::from(site.0)) ^ directory))
     }
 
+    /// The parts of a token that the site lacks, in words.
+    fn lacked(&self, lacking: &Lacking, names: impl Fn(&BTreeSet<NodeId>) -> String) -> String {
+        let Lacking { origins, granters, partitions, fencing } = lacking;
+        let sites = &self.options.protocol.sites;
+        let having = partitions.iter().map(|&of| {
+            let having = names(&sites.sites(of).iter().copied().collect());
+            format!("the word of one of {having} that it has what the token counts in partition {}", of.0)
+        });
+        let of_sites = [
+            (origins, "what the token counts of "),
+            (granters, "an update that the token counts, of a key that is resolved by one of "),
+            (fencing, "the decision on a fence of "),
+        ];
+        let of_sites = of_sites.iter().filter(|(sites, _)| !sites.is_empty());
+        let texts = of_sites.map(|(sites, text)| format!("{text}{}", names(sites)));
+        texts.chain(having).collect::<Vec<_>>().join("; and ")
+    }
+
     /// The answer to a client whose token this site does not have, or does not take.
     pub(super) fn token_refused(&self, refusal: &TokenRefusal) -> Answer {
         let names = |sites: &BTreeSet<NodeId>| -> String {
@@ -82,10 +100,10 @@ impl GeoSite {
                  time: nothing was changed; try again, or use another site",
                 names(sites)
             ),
-            TokenRefusal::Lacks(sites) => format!(
-                "CLUSTERDOWN this site has not got in time what the token counts of {}: nothing was changed; \
-                 try again, or use another site",
-                names(sites)
+            TokenRefusal::Lacks(lacking) => format!(
+                "CLUSTERDOWN this site has not got in time {}: nothing was changed; try again, or use \
+                 another site",
+                self.lacked(lacking, names)
             ),
         };
         Answer::Refused(text.into())

@@ -430,7 +430,14 @@ impl Runtime {
     /// A client has gone: an open transaction of it is rolled back.
     pub fn forget(&self, session: SessionId) {
         if let Some(certified) = self.certified.get() {
-            certified.forget(session);
+            certified.forget(session, false);
+        }
+    }
+
+    /// A client has reset its connection: an open transaction of it is rolled back.
+    pub fn reset(&self, session: SessionId) {
+        if let Some(certified) = self.certified.get() {
+            certified.forget(session, true);
         }
     }
 

@@ -182,7 +182,7 @@ impl Session {
 
     pub(super) fn reset(&mut self, thread: &ThreadContext<'_>) -> Reply {
         self.end_block();
-        thread.shared.runtime.forget(self.id);
+        thread.shared.runtime.reset(self.id);
         self.unsubscribe_from_all(thread.shared);
         self.track_no_more(thread.shared);
         self.monitor_no_more(thread.shared);

@@ -20,7 +20,7 @@ const PARTITIONS: u64 = 3;
 const SEEDS: u64 = 12;
 /// The kinds of records and of letters.
 const RECORDS: u64 = 15;
-const LETTERS: u64 = 21;
+const LETTERS: u64 = 23;
 
 /// All sites have all partitions.
 fn sites() -> SiteMap {
@@ -315,7 +315,9 @@ impl Draws {
                 let read = (self.below(3) > 0).then(|| self.remote_read());
                 Message::Looked { id: self.id(), key: self.key(), read, is_behind: self.below(2) > 0 }
             }
-            kind => Message::Fencing(self.fencing(kind - 2)),
+            11 => Message::AskView(self.partition()),
+            12 => Message::View { partition: self.partition(), view: self.clock() },
+            kind => Message::Fencing(self.fencing(kind - 4)),
         };
         let to = (self.below(2) > 0).then(|| self.incarnation());
         Letter { from: self.incarnation(), to, message }

@@ -264,6 +264,14 @@ impl Asked for Asks<'_> {
             geo.follow_token(id, token, self.effects);
         }
     }
+    fn take_first_read(&mut self, session: SessionId) -> Option<Key> {
+        self.site.geo().and_then(|geo| geo.take_first_read(session))
+    }
+    fn read_first(&mut self, session: SessionId, key: Key) {
+        if let Some(geo) = self.site.geo() {
+            geo.read_first(session, key);
+        }
+    }
     fn wait_for_sites(&mut self, id: RequestId, wanted: (Written, Demand), timeout_ms: u64) {
         if let Some(geo) = self.site.geo() {
             geo.wait_for_sites(id, wanted, timeout_ms, self.effects);
@@ -562,11 +570,12 @@ impl Certified {
         self.work(turned, Some(&port.shared));
     }
 
-    /// A client has gone.
-    pub fn forget(&self, session: SessionId) {
+    /// A client has gone, or has reset its connection.
+    pub fn forget(&self, session: SessionId, goes_on: bool) {
         let now_ms = self.clock.now_ms();
-        let turned = self.core.lock().turn(&self.peers, now_ms, |gateway, asks| {
-            gateway.forget(session, now_ms, asks);
+        let turned = self.core.lock().turn(&self.peers, now_ms, |gateway, asks| match goes_on {
+            true => gateway.reset(session, now_ms, asks),
+            false => gateway.forget(session, now_ms, asks),
         });
         self.pass_on(turned);
     }

@@ -26,6 +26,10 @@ const WHILE_OPEN: Reply = Reply::error(
      send them before ORDO.BEGIN, or behind ORDO.COMMIT",
 );
 
+/// The connection's writes have been acknowledged before it waits.
+const CANNOT_TELL: &str = "ORDOUNKNOWN this site cannot tell now which sites have what this connection has \
+                           written: it has taken effect, and may be lost with the sites that have it";
+
 /// The things that a node needs for these commands.
 pub struct SiteCommands {
     seal: TokenSeal,
@@ -124,8 +128,14 @@ impl SiteCall {
                 demand.sites_min,
                 region.as_ref().map_or("each region".to_owned(), |region| format!("region '{region}'"))
             ))),
+            (_, SiteCall::Wait { .. }) => Err(Stop::abort(CANNOT_TELL)),
             _ => return CallEnd::Unavailable,
         };
         CallEnd::Done { outcome, is_ordered: false }
+    }
+
+    /// The text for a client whose site has not answered in time, where it is not the one of transactions.
+    pub fn text_if_late(&self) -> Option<&'static str> {
+        matches!(self, SiteCall::Wait { .. }).then_some(CANNOT_TELL)
     }
 }

@@ -160,6 +160,88 @@ fn a_transaction_that_found_no_state_begins_with_one() {
     assert!(is_there(near) && !is_there(far));
 }
 
+/// Both holders go between the conflict and the next attempt. Returns the answers to its begin, and the
+/// number of ticks until then.
+fn begin_without_holders() -> (Vec<Answer>, u64) {
+    let mut group = chain(RemoteAccess::Grants);
+    let (near, far, read) = (group.key(0, 0), group.key(1, 1), other_key(&group, 1, 1));
+    let id = group.session(0);
+    group.begin(0, id);
+    assert!(!is_there(look(&mut group, 0, id, &near)));
+    group.committed(1, &[&near, &far]);
+    group.tick(40);
+    assert_eq!(look(&mut group, 0, id, &read), Some(Answer::Conflict(Conflict::Snapshot)));
+    (group.sites[1], group.sites[2]) = (None, None);
+    let id = RequestId { attempt: 1, ..id };
+    let mut answers = group.run(0, |site, effects| site.begin(id, effects));
+    let mut ticks = 0;
+    while answers.is_empty() && ticks < 100 {
+        answers = group.run(0, Pcsi::tick);
+        ticks += 1;
+    }
+    assert!(is_there(look(&mut group, 0, id, &near)), "the transaction is open");
+    (answers, ticks)
+}
+
+#[test]
+fn a_transaction_begins_without_the_read_that_no_holder_answers() {
+    let (answers, ticks) = begin_without_holders();
+    assert_eq!(answers, [Answer::Begun]);
+    assert!(ticks <= 10, "after {ticks} ticks");
+}
+
+/// Each way in which a transaction that has been shown what it read can end without a commit.
+const ENDS: [fn(&mut Group, RequestId); 5] = [
+    |group, id| drop(group.run(0, |site, _| site.forget(id))),
+    // It waits for votes, and its session begins the next one.
+    |group, id| {
+        group.is_lost = |message| matches!(message, Message::Updates { .. } | Message::Prepare { .. });
+        let elsewhere = group.key(1, 2);
+        assert_eq!(group.commit(0, id, &[&elsewhere], Some("new")), []);
+        group.begin(0, RequestId { sequence: id.sequence + 1, ..id });
+    },
+    |group, id| group.begin(0, RequestId { sequence: id.sequence + 1, ..id }),
+    // Its next read there is not answered in time.
+    |group, id| {
+        group.lose(0, 1);
+        let other = other_key(group, 1, 1);
+        assert_eq!(look(group, 0, id, &other), None);
+        let waits = group.options.vote_ticks_max + 2;
+        assert_eq!(
+            (0..waits).flat_map(|_| group.run(0, Pcsi::tick)).collect::<Vec<_>>(),
+            [Answer::Unavailable]
+        );
+    },
+    // It is too old.
+    |group, _| group.tick(group.options.open_ticks_max + 1),
+];
+
+/// Site 1 is the only one that has an update of its own.
+#[test]
+fn a_connection_does_not_lose_sight_of_what_a_transaction_without_effect_has_read() {
+    for (number, end) in ENDS.into_iter().enumerate() {
+        let mut group = chain(RemoteAccess::Grants);
+        let far = group.key(1, 1);
+        group.tick(2);
+        group.is_lost = |message| matches!(message, Message::Updates { .. });
+        group.committed(1, &[&far]);
+        let id = group.session(0);
+        group.begin(0, id);
+        assert!(is_there(look(&mut group, 0, id, &far)));
+        end(&mut group, id);
+        let token = group.site(0).token().expect("it is open");
+        let has_read = group.site(1).view(PartitionId(1)).expect("it has the partition");
+        assert!(token.clocks[&PartitionId(1)].covers(has_read), "end {number}");
+        group.lose(0, 1);
+        let again = group.session(0);
+        group.begin(0, again);
+        assert_eq!(look(&mut group, 0, again, &far), None, "end {number}");
+        for _ in 0..20 {
+            assert_eq!(group.run(0, Pcsi::tick), [], "end {number}: site 2 lacks what was read");
+        }
+    }
+}
+
 #[test]
 fn a_holder_that_says_nothing_is_left_for_another_one() {
     let mut group = chain(RemoteAccess::Grants);

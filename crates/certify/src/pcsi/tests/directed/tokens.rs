@@ -3,7 +3,10 @@
 use super::Group;
 use super::remote::{chain, group, is_there, look};
 use crate::Answer;
-use crate::pcsi::{Incarnation, Message, Pcsi, Record, RemoteAccess, SessionToken, SiteMap, TokenRefusal};
+use crate::pcsi::{
+    Incarnation, Lacking, Message, Pcsi, Record, RemoteAccess, SessionToken, SiteEffects, SiteMap,
+    TokenRefusal,
+};
 use std::collections::BTreeSet;
 use txn::{Key, NodeId, PartitionId};
 
@@ -38,7 +41,11 @@ impl Group {
 }
 
 fn lacks(sites: impl IntoIterator<Item = u16>) -> Option<Result<(), TokenRefusal>> {
-    Some(Err(TokenRefusal::Lacks(sites.into_iter().map(NodeId).collect())))
+    lacking(Lacking { origins: sites.into_iter().map(NodeId).collect(), ..Lacking::default() })
+}
+
+fn lacking(lacking: Lacking) -> Option<Result<(), TokenRefusal>> {
+    Some(Err(TokenRefusal::Lacks(lacking)))
 }
 
 #[test]
@@ -83,10 +90,15 @@ fn a_token_counts_what_its_site_depends_on_elsewhere() {
     let token = group.token(0);
     assert_eq!(group.follow(2, &token), None);
     assert_eq!(group.heard_in_time(), lacks([1]));
-    // A site without remote access follows in its updates what it cannot read.
     assert_eq!(group.follow(1, &token), Some(Ok(())));
+    // A site without remote access follows in its updates what it cannot read, also after a restart.
+    group.lose(0, 1);
+    group.committed(2, &[&group.key(1, 2)]);
     let token = group.token(2);
-    assert_eq!(group.follow(0, &token), Some(Ok(())));
+    assert_eq!(group.follow(0, &token), None);
+    group.tick(2);
+    assert_eq!(group.followed.pop(), Some(Ok(())), "site 2 has confirmed it");
+    group.start(0);
     let own = group.token(0);
     assert!(own.clocks[&PartitionId(1)].covers(&token.clocks[&PartitionId(1)]));
 }
@@ -103,7 +115,9 @@ fn reads_behind_a_token(restarts: bool) -> (bool, Vec<Record>) {
     group.begin(0, id);
     assert!(!is_there(holder_answers(&mut group, id, &far)));
     let token = group.token(2);
-    assert_eq!(group.follow(0, &token), Some(Ok(())), "the site has no replica that could lack it");
+    assert_eq!(group.follow(0, &token), None, "site 1 has not confirmed it");
+    group.tick(3);
+    assert_eq!(group.followed.pop(), Some(Ok(())), "site 2 has");
     let followed: Vec<Record> =
         group.logs[0].iter().filter(|record| matches!(record, Record::Followed { .. })).cloned().collect();
     if restarts {
@@ -289,4 +303,175 @@ fn bytes_that_no_site_encodes_are_no_token() {
     assert_eq!(with(&|token| token.incarnations.extend([(NodeId(9), Incarnation(1))])), None);
     let other = SiteMap::new(vec![vec![NodeId(0)]]).expect("a partition");
     assert_eq!(SessionToken::decode(&bytes, &other), None, "a smaller system");
+}
+
+/// Site 0 writes a key of partition 1 with a number of site 2, and loses its disk. Site 2 fills the number.
+#[test]
+fn a_token_with_granted_numbers_is_refused_after_a_fence_of_any_site() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    let blank = group.token(0);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(0, &[&far]);
+    let token = group.token(0);
+    group.is_lost = |_| false;
+    group.lose_disk(0);
+    group.tick(60);
+    assert!(group.is_open(0) && !group.has(1, &far), "the write is lost");
+    let view = group.site(1).view(PartitionId(1)).expect("it has the partition");
+    assert!(view.covers(&token.clocks[&PartitionId(1)]), "and its number is counted");
+    for site in [1, 2] {
+        assert_eq!(group.follow(site, &token), Some(Err(TokenRefusal::Fenced(NodeId(0)))));
+        assert_eq!(group.follow(site, &blank), Some(Ok(())), "it counts nothing");
+    }
+}
+
+/// The same, but site 1 has only promised the fence when it gets the update that fills the number.
+#[test]
+fn a_token_with_granted_numbers_waits_while_a_fence_is_under_way() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(0, &[&far]);
+    let token = group.token(0);
+    group.sites[0] = None;
+    group.is_lost = |message| matches!(message, Message::Fencing(super::Fencing::Decided { .. }));
+    group.fence(2, 0);
+    group.tick(4);
+    let view = group.site(1).view(PartitionId(1)).expect("it has the partition");
+    assert!(view.covers(&token.clocks[&PartitionId(1)]) && !group.has(1, &far));
+    assert_eq!(group.follow(1, &token), None);
+    group.is_lost = |_| false;
+    assert_eq!(group.heard_in_time(), Some(Err(TokenRefusal::Fenced(NodeId(0)))));
+}
+
+/// Sites 0 and 3 lack partition 1. Site 0 writes there, and is away before any other site has the update. A
+/// client goes on at site 3 with a token of it. Returns the client's outcome, and whether others can still
+/// read partition 1 at site 3, and sites 1 and 2 apply what site 3 writes.
+fn follow_what_no_holder_has() -> (Option<Result<(), TokenRefusal>>, bool, bool) {
+    let mut group = group(4, &[&[0], &[1, 2], &[3]], RemoteAccess::Grants);
+    let (far, own) = (group.key(1, 2), group.key(1, 1));
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(0, &[&far]);
+    let token = group.token(0);
+    group.is_lost = |_| false;
+    group.sites[0] = None;
+    let outcome = group.follow(3, &token).or_else(|| group.heard_in_time());
+    let id = group.session(3);
+    group.begin(3, id);
+    let is_read = matches!(look(&mut group, 3, id, &own), Some(Answer::Value(_)));
+    let id = group.session(3);
+    group.write(3, id, &[&own], Some("new"));
+    group.tick(60);
+    let is_applied = group.has(1, &own) && group.has(2, &own);
+    // Site 0 is back.
+    group.start(0);
+    group.reconnect();
+    group.tick(10);
+    assert!(group.has(1, &far));
+    assert_eq!(group.follow(3, &token), Some(Ok(())), "the first holder that is asked confirms it");
+    assert!(group.sees(3, &far));
+    (outcome, is_read, is_applied)
+}
+
+#[test]
+fn a_site_follows_nothing_elsewhere_that_no_holder_has_confirmed() {
+    let partitions = BTreeSet::from([PartitionId(1)]);
+    let refused = lacking(Lacking { partitions, ..Lacking::default() });
+    assert_eq!(follow_what_no_holder_has(), (refused, true, true));
+}
+
+/// Clients with different tokens wait at site 0 for partition 1.
+#[test]
+fn a_site_asks_one_holder_a_period_however_many_clients_wait() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    group.options.propagation_ticks = 3;
+    (0..3).for_each(|site| group.start(site));
+    group.tick(4);
+    group.is_lost = |message| matches!(message, Message::Updates { .. } | Message::View { .. });
+    let asks = |effects: &SiteEffects| {
+        let asked =
+            effects.messages.iter().filter(|(_, letter)| matches!(letter.message, Message::AskView(_)));
+        asked.map(|(to, _)| to.0).collect::<Vec<_>>()
+    };
+    let mut at_once = Vec::new();
+    for _ in 0..5 {
+        group.committed(2, &[&far]);
+        let (id, token) = (group.session(0), group.token(2));
+        let mut effects = SiteEffects::default();
+        group.sites[0].as_mut().expect("it runs").follow_token(id, token, &mut effects);
+        at_once.push(asks(&effects));
+    }
+    assert_eq!(at_once, [vec![1], vec![], vec![], vec![], vec![]]);
+    let mut later = Vec::new();
+    for _ in 0..12 {
+        let mut effects = SiteEffects::default();
+        group.sites[0].as_mut().expect("it runs").tick(&mut effects);
+        later.extend(asks(&effects));
+    }
+    assert!(later == [1, 2, 1, 2] || later == [2, 1, 2, 1], "{later:?}");
+}
+
+/// The numbers 1 and 2 of site 2 are those of sites 0 and 3. Site 1 has the second one only, and a site that
+/// tells whose numbers it lacks by the last one of each run would name nobody.
+#[test]
+fn a_refusal_names_the_granter_of_a_run_that_has_a_gap() {
+    let mut group = group(4, &[&[0], &[1, 2], &[3]], RemoteAccess::Grants);
+    let (far, near) = (group.key(1, 2), group.key(1, 1));
+    group.committed(0, &[&far]);
+    group.lose(0, 1);
+    group.lose(0, 2);
+    let id = group.session(3);
+    group.begin(3, id);
+    assert!(!is_there(look(&mut group, 3, id, &near)));
+    assert_eq!(group.commit(3, id, &[&near, &group.key(2, 3)], Some("new")), [Answer::Committed]);
+    group.tick(4);
+    assert!(group.has(1, &near) && !group.has(1, &far));
+    let mut token = group.token(0);
+    let other = group.token(1).clocks[&PartitionId(1)].clone();
+    token.clocks.entry(PartitionId(1)).or_default().merge(&other);
+    assert_eq!(group.follow(1, &token), None);
+    let granters = BTreeSet::from([NodeId(1), NodeId(2)]);
+    let names = |heard: Option<Result<(), TokenRefusal>>| match heard {
+        Some(Err(TokenRefusal::Lacks(lacking))) => lacking.granters,
+        other => panic!("{other:?}"),
+    };
+    let named = names(group.heard_in_time());
+    assert!(!named.is_empty() && named.is_subset(&granters), "{named:?}");
+}
+
+/// Site 2 loses power, and a number that it has granted to an update of site 0.
+#[test]
+fn a_token_with_a_granted_number_that_its_granter_does_not_know_is_refused_at_once_there() {
+    let mut group = chain(RemoteAccess::Grants);
+    let far = group.key(1, 2);
+    let durable = group.logs[2].clone();
+    group.is_lost = |message| matches!(message, Message::Updates { .. });
+    group.committed(0, &[&far]);
+    let token = group.token(0);
+    group.logs[2] = durable;
+    group.start(2);
+    assert_eq!(group.follow(2, &token), Some(Err(TokenRefusal::LostHere)));
+}
+
+/// Each letter of other sites would have the site look at all that wait.
+#[test]
+fn a_site_looks_at_the_clients_that_wait_once_a_period() {
+    let mut group = Group::new(2, &[&[0, 1]]);
+    let key = group.key(0, 0);
+    group.options.propagation_ticks = 5;
+    (0..2).for_each(|site| group.start(site));
+    group.run(1, Pcsi::tick);
+    group.committed(0, &[&key]);
+    let token = group.token(0);
+    assert_eq!(group.follow(1, &token), None);
+    for _ in 0..5 {
+        group.run(0, Pcsi::tick);
+    }
+    assert!(group.has(1, &key) && group.followed.is_empty(), "it waits for the period's end");
+    for _ in 0..4 {
+        group.run(1, Pcsi::tick);
+    }
+    assert_eq!(group.followed.pop(), Some(Ok(())));
 }
