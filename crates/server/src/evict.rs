@@ -50,10 +50,10 @@ const MARGIN_MAX: u64 = 4 << 20;
 /// Records that are looked at in a shard, at most.
 const LOOKED_AT_OF_SHARD: usize = 128;
 /// Records that may go and are looked at for one transaction, at most, and at least if there are so many.
-const LOOKED_AT_MAX: usize = 1024;
+const LOOKED_AT_MAX: usize = 512;
 const LOOKED_AT_MIN: usize = 64;
 /// Of what is looked at, one byte in so many goes.
-const PICKY: u64 = 16;
+const PICKY: u64 = 8;
 /// What a tombstone keeps of an entry beside its key's own heap: the record, its place in the index, and its
 /// key among what is owed.
 const TOMBSTONE_BYTES: u64 = 176;
@@ -114,8 +114,8 @@ impl Policy {
 
     /// How good a victim a candidate is: the higher, the better. `None`: it stays.
     fn merit(self, candidate: &Candidate, now_ms: u64) -> Option<u64> {
-        let expires_at_ms = candidate.entry.expires_at_ms;
-        if candidate.entry.expired(now_ms) {
+        let expires_at_ms = candidate.expires_at_ms;
+        if expires_at_ms != 0 && expires_at_ms <= now_ms {
             return Some(u64::MAX);
         }
         if self.volatile && expires_at_ms == 0 {
@@ -132,7 +132,7 @@ impl Policy {
 /// What comes back when an entry goes: of its value soon, of its record when its tombstone goes.
 fn bytes_of(candidate: &Candidate) -> (u64, u64) {
     let record = TOMBSTONE_BYTES + candidate.key.heap_bytes() as u64;
-    (candidate.entry.value.heap_bytes() as u64, record)
+    (candidate.value_bytes as u64, record)
 }
 
 /// What is on its way back, by partition.
@@ -583,12 +583,12 @@ mod tests {
         for name in ["volatile-ttl", "volatile-random", "volatile-lru"] {
             let choice = Choice::of(&store, policy(name), 10 * TOMBSTONE_BYTES, 7, 0);
             assert_eq!(choice.victims.len(), 10, "{name}");
-            let has_ttl = |(victim, _): &(Candidate, u64)| victim.entry.expires_at_ms != 0;
+            let has_ttl = |(victim, _): &(Candidate, u64)| victim.expires_at_ms != 0;
             assert!(choice.victims.iter().all(has_ttl), "{name}");
         }
         let all = Choice::of(&store, policy("volatile-ttl"), u64::MAX, 7, 0);
         assert_eq!(all.victims.len(), VICTIMS_MAX);
-        let ends: Vec<u64> = all.victims.iter().map(|(victim, _)| victim.entry.expires_at_ms).collect();
+        let ends: Vec<u64> = all.victims.iter().map(|(victim, _)| victim.expires_at_ms).collect();
         assert!(ends.is_sorted(), "{ends:?}");
         let none = store_of((0..100).map(|n| (format!("k{n}"), Entry::new("x"))));
         let choice = Choice::of(&none, policy("volatile-lru"), 1000, 7, 0);

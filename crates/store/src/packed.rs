@@ -147,6 +147,17 @@ impl Packed {
         }
         Version::from(self.clone()).entry
     }
+    /// Of the entry, if there is one: when it expires (0: never), and the heap bytes of its value. Long strings
+    /// are not touched for that.
+    pub(crate) fn outline(&self) -> Option<(u64, usize)> {
+        match self {
+            Packed::Whole(version) => {
+                version.entry.as_ref().map(|entry| (entry.expires_at_ms, entry.value.heap_bytes()))
+            }
+            Packed::String(_, bytes) => Some((0, bytes.len() + Blob::SHARED_BYTES)),
+            _ => self.entry().map(|entry| (0, entry.value.heap_bytes())),
+        }
+    }
     /// Reads what whoever clones or reads the value needs first. Gives something made of it.
     pub(crate) fn load(&self) -> usize {
         match self {

@@ -422,13 +422,9 @@ impl<M: Meta> View for Partition<M> {
         let upto = self.published.position();
         let records = self.index.some_of(shard % SHARDS, behind, limit);
         let candidate = |record: RecordRef<M>| {
-            let read = record.latch_any().read(upto, &self.clears);
-            Some(Candidate {
-                key: record.key(),
-                version: read.version,
-                entry: read.entry?,
-                idleness: self.usage_clock.idleness(record.usage()),
-            })
+            let (version, expires_at_ms, value_bytes) = record.latch_any().outline(upto, &self.clears)?;
+            let idleness = self.usage_clock.idleness(record.usage());
+            Some(Candidate { key: record.key(), version, expires_at_ms, value_bytes, idleness })
         };
         records.into_iter().filter_map(candidate).collect()
     }

@@ -119,6 +119,20 @@ impl<M: Meta> RecordCell<M> {
             Held::Several(versions) => versions.read(upto, clears),
         }
     }
+    /// Of the entry that a reader finds who sees versions up to `upto`: the position of its write, when it
+    /// expires (0: never), and the heap bytes of its value.
+    pub(crate) fn outline(&self, upto: Position, clears: &Clears) -> Option<(Position, u64, usize)> {
+        match &self.versions {
+            Held::One(newest) if newest.position() <= upto && newest.is_live(upto, clears) => {
+                newest.outline().map(|(expires_at_ms, bytes)| (newest.position(), expires_at_ms, bytes))
+            }
+            Held::One(_) => None,
+            Held::Several(versions) => {
+                let Read { entry, version } = versions.read(upto, clears);
+                entry.map(|entry| (version, entry.expires_at_ms, entry.value.heap_bytes()))
+            }
+        }
+    }
     /// Whether a reader that sees versions up to `upto` finds an entry.
     pub fn live(&self, upto: Position, clears: &Clears) -> bool {
         match &self.versions {

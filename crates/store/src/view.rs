@@ -68,8 +68,10 @@ pub struct Candidate {
     pub key: Key,
     /// The position of its last write.
     pub version: Position,
-    /// What it holds.
-    pub entry: Entry,
+    /// When it expires, in milliseconds since 1970; 0: never.
+    pub expires_at_ms: u64,
+    /// The heap bytes of its value.
+    pub value_bytes: usize,
     /// Of two, the one that has more was used less: see [`Keeping`].
     pub idleness: u64,
 }

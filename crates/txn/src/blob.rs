@@ -27,7 +27,7 @@ const _: () = assert!(size_of::<Blob>() == 24, "records and values are laid out 
 
 impl Blob {
     /// What a shared byte string takes beside its bytes.
-    pub(crate) const SHARED_BYTES: usize = 16;
+    pub const SHARED_BYTES: usize = 16;
 
     /// An empty blob.
     pub const EMPTY: Blob = Blob(Repr::Inline { mark: 0, len: 0, bytes: [0; INLINE_BYTES_MAX] });

@@ -70,7 +70,7 @@ impl Keyspace {
             for shard in 0..SHARDS {
                 for candidate in partition.candidates(shard, 0, of_shard) {
                     seen += 1;
-                    let expires_at_ms = candidate.entry.expires_at_ms;
+                    let expires_at_ms = candidate.expires_at_ms;
                     if expires_at_ms != 0 {
                         expire += 1;
                         left_ms += u128::from(expires_at_ms.saturating_sub(now_ms));
