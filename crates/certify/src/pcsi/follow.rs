@@ -183,8 +183,8 @@ impl Pcsi {
         frozen.map(|(&site, _)| site)
     }
 
-    /// Whether a token counts numbers that this site has not given out, as far as its log goes. The site gives
-    /// out higher numbers later, so it need not look again.
+    /// Whether a token counts numbers that this site has not given out, as far as its log goes. The site
+    /// gives out higher numbers later, so it need not look again.
     fn has_lost(&self, token: &SessionToken) -> bool {
         let me = self.options.me;
         token.clocks.iter().any(|(&of, clock)| {

@@ -197,7 +197,8 @@ pub enum Record {
     /// Other sites have applied all that concerns them of its updates up to these numbers, and all sites
     /// concerned have these updates of other sites.
     Progress { acknowledged: BTreeMap<NodeId, u64>, stable: BTreeMap<NodeId, BTreeSet<u64>> },
-    /// A transaction that only reads has read this in partitions of other sites, or a client's token counts it.
+    /// A transaction that only reads has read this in partitions of other sites, or a client's token counts
+    /// it.
     Followed { clocks: BTreeMap<PartitionId, VectorClock> },
     /// A number that the site has granted belongs to no transaction.
     Nulled { update: Arc<Update> },

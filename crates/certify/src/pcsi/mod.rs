@@ -116,8 +116,8 @@
 //! In both cases the site sends the update to the sites that have the partition, as any other update.
 //!
 //! **Sessions at several sites.** A client that goes on at another site takes a token along, which counts all
-//! that the first site had. The other site has the client wait until it has all of that, too (`token.rs`), and
-//! until sites of its other partitions have confirmed their share (`follow.rs`).
+//! that the first site had. The other site has the client wait until it has all of that, too (`token.rs`),
+//! and until sites that have the other partitions have confirmed their share (`follow.rs`).
 //!
 //! **What is not here.**
 //!

@@ -41,10 +41,10 @@
 //!
 //! **Sessions.** No replica of the asking site remembers what a transaction has read or written elsewhere. So
 //! the site keeps one clock for each remote partition, [`RemoteReads::followed`], with all that its
-//! transactions have read there, also those without effect, and have written there. Each transaction takes a copy at its beginning, which is a part
-//! of its snapshot's floors and of its update's dependencies. A transaction that only reads has a record of
-//! its log for that ([`Record::Followed`]), and so has a client that has come from another site (`token.rs`).
-//! A site that has lost its disk begins with empty clocks: its
+//! transactions have read there, also those without effect, and have written there. Each transaction takes a
+//! copy at its beginning, which is a part of its snapshot's floors and of its update's dependencies. A
+//! transaction that only reads has a record of its log for that ([`Record::Followed`]), and so has a client
+//! that has come from another site (`token.rs`). A site that has lost its disk begins with empty clocks: its
 //! sessions' promise to never go back ends there, for remote partitions.
 //!
 //! **Writes.** A transaction that writes a remote partition needs the partition's state in its snapshot, too:

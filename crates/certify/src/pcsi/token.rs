@@ -115,9 +115,9 @@ impl SessionToken {
         self.incarnations.get(&site).copied().unwrap_or_default()
     }
 
-    /// The sites whose updates the token may count in some partitions: those of their own numbers there in the
-    /// incarnations that the token says they have. A granted number may be of an update of each site, and in
-    /// each partition a view may count it before the granter's site has filled it.
+    /// The sites whose updates the token may count in some partitions: those of their own numbers there in
+    /// the incarnations that the token says they have. A granted number may be of an update of each site, and
+    /// in each partition a view may count it before the granter's site has filled it.
     pub(super) fn origins(
         &self,
         sites: &SiteMap,
