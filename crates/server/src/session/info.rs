@@ -200,7 +200,8 @@ fn memory(thread: &ThreadContext<'_>, out: &mut String) {
     field(out, "mem_fragmentation_bytes", resident.saturating_sub(used));
     field(out, "mem_clients_normal", thread.shared.clients.memory_bytes());
     field(out, "mem_clients_pushes", thread.shared.pushes.total_bytes());
-    // The oldest moment that ORDO.AT can read; 0 if no past is kept.
+    // The oldest moment that ORDO.AT can read; 0 if no past is kept, and also if it begins with the empty
+    // database.
     field(out, "history_oldest_ms", thread.shared.runtime.oldest_past_ms().unwrap_or(0));
     field(out, "mem_allocator", "mimalloc");
     field(out, "number_of_cached_scripts", counted.scripts);
