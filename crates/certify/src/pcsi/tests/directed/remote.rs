@@ -46,7 +46,7 @@ pub(super) fn is_there(answer: Option<Answer>) -> bool {
 }
 
 /// A further key of a partition with this resolver.
-fn other_key(group: &Group, partition: u16, resolver: u16) -> Key {
+pub(super) fn other_key(group: &Group, partition: u16, resolver: u16) -> Key {
     let sites = &group.options.sites;
     let mut keys = (0..10_000).map(|key| Key::new(format!("other{key}").as_bytes()));
     let is_wanted = |key: &Key| {
