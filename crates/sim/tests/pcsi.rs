@@ -49,8 +49,6 @@ fn run_all(
         all.remote_reads += losses.remote_reads;
         all.remote_updates += losses.remote_updates;
         all.nulls += losses.nulls;
-        all.tokens += losses.tokens;
-        all.waits += losses.waits;
     }
     assert!(failed.is_empty(), "seeds {failed:?} fail");
     println!("{all:?}");
@@ -62,7 +60,6 @@ fn every_seed_keeps_the_promises() {
     let all = run_all(seeds(120), RemoteAccess::Refused, options);
     // Disks are lost, with updates that nobody has, and with updates that another site has.
     let has_met = all.logs >= 30 && all.updates >= 3 && all.fetched >= 300 && all.acknowledged >= 2_000;
-    let has_met = has_met && all.tokens >= 100 && all.waits >= 50;
     assert!(one_seed() || has_met, "{all:?}");
 }
 
@@ -172,8 +169,6 @@ fn what_only_one_site_has_is_spared() {
 fn symptom(mutant: Mutant) -> &'static str {
     match mutant {
         Mutant::TellUnwitnessed | Mutant::CountOtherPartitions => "sites had it",
-        Mutant::FollowNothing | Mutant::TakeFencedToken => "takes a token behind attempt",
-        Mutant::WaitForNobody => "a client waits for",
         Mutant::ReuseSequence => "two transactions have",
         // The numbers are not those of the new incarnation, so no other site reads the updates.
         Mutant::ReuseLostNumbers => "cannot read a letter",
@@ -203,19 +198,8 @@ fn first_seed(mutant: Mutant) -> u64 {
 
 #[test]
 fn every_defect_is_found() {
-    find_all(&Mutant::OF_PCSI);
-}
-
-#[test]
-fn every_defect_of_tokens_and_of_waits_for_sites_is_found() {
-    find_all(&Mutant::OF_PCSI_SESSIONS);
-}
-
-/// # Panics
-/// No world shows one of these defects, or one shows it without the defect.
-fn find_all(mutants: &[Mutant]) {
     let mut survivors = Vec::new();
-    for &mutant in mutants {
+    for mutant in Mutant::OF_PCSI {
         let mut others: Vec<String> = Vec::new();
         println!("{mutant:?}, from seed {}", first_seed(mutant));
         let mut is_found = |seed: &u64| {

@@ -297,12 +297,6 @@ pub enum Mutant {
     SkipCeilings,
     /// PCSI: a site forgets what its transactions have read and written in remote partitions.
     ForgetFollowed,
-    /// PCSI: a site takes a token without having what it counts.
-    FollowNothing,
-    /// PCSI: a site takes a token that counts updates of an incarnation that is fenced.
-    TakeFencedToken,
-    /// PCSI: a client that waits for sites is told at once that they have its writes.
-    WaitForNobody,
     /// PCSI: a site grants the number of a transaction that is under way to another one, too.
     ReuseGranted,
     /// PCSI: a granter fills a number before it knows what became of the transaction.
@@ -453,9 +447,6 @@ impl Mutant {
         Mutant::UnlockAtVote,
         Mutant::ForgetPrepared,
     ];
-    /// Those of PCSI where clients change sites with tokens, or wait for sites.
-    pub const OF_PCSI_SESSIONS: [Mutant; 3] =
-        [Mutant::FollowNothing, Mutant::TakeFencedToken, Mutant::WaitForNobody];
     /// Those of PCSI where transactions use partitions of other sites.
     pub const OF_REMOTE_PCSI: [Mutant; 6] = [
         Mutant::ReuseGranted,

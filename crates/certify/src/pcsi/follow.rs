@@ -20,7 +20,6 @@ use super::token::Lacking;
 use super::{Incarnation, Message, Pcsi, Record, SessionToken, SiteEffects, TokenRefusal, VectorClock};
 use crate::Answer;
 use std::collections::BTreeSet;
-use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId, RequestId};
 
 /// A client that has brought a token.
@@ -93,7 +92,7 @@ impl Pcsi {
     ) {
         let mut clocks = follower.token.clocks.clone();
         clocks.retain(|of, _| !self.replicas.contains_key(of));
-        if outcome.is_ok() && !is_active(Mutant::FollowNothing) && self.follow(&clocks) {
+        if outcome.is_ok() && self.follow(&clocks) {
             self.record(Record::Followed { clocks }, effects);
         }
         effects.followed.push((follower.id, outcome));
@@ -142,9 +141,6 @@ impl Pcsi {
 
     /// The outcome for a client, if it needs not wait.
     fn outcome_of(&self, follower: &Follower) -> Option<Result<(), TokenRefusal>> {
-        if is_active(Mutant::FollowNothing) {
-            return Some(Ok(()));
-        }
         if let Some(refusal) = self.refuses_token(follower) {
             return Some(Err(refusal));
         }
@@ -169,7 +165,7 @@ impl Pcsi {
         }
         let is_fenced = |&site: &NodeId| token.incarnation_of(site) < self.present_incarnation_of(site);
         let fenced = origins.iter().copied().find(is_fenced);
-        fenced.filter(|_| !is_active(Mutant::TakeFencedToken)).map(TokenRefusal::Fenced)
+        fenced.map(TokenRefusal::Fenced)
     }
 
     /// The fences that are under way of sites whose updates the token counts, and which no view tells from

@@ -10,7 +10,6 @@
 use super::{Pcsi, SiteEffects};
 use crate::Answer;
 use std::collections::BTreeSet;
-use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId, Position, RequestId};
 
 /// The writes of a client at its site: up to this commit of the site, in these partitions.
@@ -97,9 +96,7 @@ impl Pcsi {
         let mut waits = std::mem::take(&mut self.region_waits);
         waits.retain(|RegionWait { id, written, demand, until_tick }| {
             let is_own = |site: NodeId| site == self.options.me;
-            let has_it = |site| {
-                is_own(site) || self.outgoing.is_at(site, written.number) || is_active(Mutant::WaitForNobody)
-            };
+            let has_it = |site| is_own(site) || self.outgoing.is_at(site, written.number);
             let is_here = |site| is_own(site) || !self.fences.excluded.contains(&site);
             let answer = if self.meets(written, demand, has_it) {
                 Answer::Committed

@@ -72,7 +72,7 @@ impl SiteMap {
     }
 
     /// The number of regions in which some sites are.
-    pub fn count_regions(&self, sites: &BTreeSet<NodeId>) -> usize {
+    pub(super) fn count_regions(&self, sites: &BTreeSet<NodeId>) -> usize {
         sites.iter().map(|site| self.regions.get(site)).collect::<BTreeSet<_>>().len()
     }
 

@@ -2,7 +2,6 @@
 //! nothing, it asks again what became of its attempt, or makes another attempt of the same transaction.
 
 use super::ledger::{ClientAttempt, KnownOutcome, number};
-use super::travel::Travel;
 use super::{Ask, Frame, PcsiWorld, Tell, Timer};
 use crate::world::{Address, Core, Input, Violation};
 use certify::{Answer, WriteSet, session_opened};
@@ -11,43 +10,33 @@ use txn::{Entry, Position, RequestId};
 
 /// What a session waits for, or does next.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+enum Step {
     /// It has no transaction.
     Idle,
     Begin,
     Look(usize),
     /// It has asked to commit.
     Commit(WriteSet),
-    /// It has asked for a token.
-    Token,
-    /// It goes on at another site.
-    Follow(Travel),
-    /// It waits until other sites have what it has written.
-    Wait,
 }
 
 #[derive(Debug)]
-pub(super) struct Session {
+struct Session {
     number: u32,
-    /// The host of its site.
-    pub host: u16,
     /// Transactions that it has still to begin.
     left: u64,
-    pub step: Step,
+    step: Step,
     /// Counts its steps, and what it asks again.
     steps: u64,
     /// The request of the present transaction, or of the last one of the session's opening.
-    pub last: Option<RequestId>,
-    /// What it has last asked for beside transactions.
-    pub aside: Option<RequestId>,
+    last: Option<RequestId>,
     /// The place of the present attempt.
     place: usize,
     /// The keys that it has yet to read.
     unread: Vec<usize>,
     /// The last acknowledged attempt.
-    pub previous: Option<u64>,
-    /// The last commit of its site that it has heard of.
-    pub heard: Position,
+    previous: Option<u64>,
+    /// The last commit that it has heard of.
+    heard: Position,
 }
 
 /// A client.
@@ -70,16 +59,14 @@ pub(super) fn address(session: u32) -> Address {
 }
 
 impl Client {
-    /// A client of a host with some sessions, which share its transactions.
-    pub fn new(number: u16, host: u16, sessions: u64, operations: u64) -> Client {
+    /// A client with some sessions, which share its transactions.
+    pub fn new(number: u16, sessions: u64, operations: u64) -> Client {
         let session = |slot: u64| Session {
             number: u32::from(number) << 16 | slot as u32,
-            host,
             left: operations / sessions + u64::from(slot < operations % sessions),
             step: Step::Idle,
             steps: 0,
             last: None,
-            aside: None,
             place: 0,
             unread: Vec::new(),
             previous: None,
@@ -88,24 +75,11 @@ impl Client {
         Client { sessions: (0..sessions).map(session).collect() }
     }
 
-    /// A site has lost its disk, and what it knew of its sessions. Returns the places of their attempts: the
-    /// site's next incarnation may be the one that begins them.
-    pub fn forget_previous(&mut self, host: u16) -> Vec<usize> {
-        let own = self.sessions.iter_mut().filter(|session| session.host == host);
-        let forget = |session: &mut Session| {
-            session.previous = None;
-            session.place
-        };
-        own.map(forget).collect()
-    }
-
-    /// Whether the sessions that have nothing to do with a host are idle.
-    pub fn is_idle_but_at(&self, host: u16) -> bool {
-        let is_at = |session: &Session| match &session.step {
-            Step::Follow(travel) => travel.to == host || session.host == host,
-            _ => session.host == host,
-        };
-        self.sessions.iter().all(|session| matches!(session.step, Step::Idle) || is_at(session))
+    /// Its site has lost its disk, and what it knew of its sessions. Returns the places of their attempts:
+    /// the site's next incarnation may be the one that begins them.
+    pub fn forget_previous(&mut self) -> Vec<usize> {
+        self.sessions.iter_mut().for_each(|session| session.previous = None);
+        self.sessions.iter().map(|session| session.place).collect()
     }
 
     pub fn is_idle(&self) -> bool {
@@ -142,14 +116,11 @@ pub(super) fn take(
                 turn.give_up();
             }
         }
-        Input::Frame { from, frame: Frame::Tell { session, id, tell, last } } => {
+        Input::Frame { frame: Frame::Tell { session, id, tell, last }, .. } => {
             let mut turn = Turn { system, core, client, slot: place(session) };
-            let session = turn.session();
-            if from == Address::Host(session.host) {
-                session.heard = session.heard.max(last);
-            }
-            if session.last == Some(id) || session.aside == Some(id) {
-                turn.told(tell, last);
+            turn.session().heard = turn.session().heard.max(last);
+            if turn.session().last == Some(id) {
+                turn.told(tell);
             }
         }
         Input::Timer(_) | Input::Frame { .. } => {}
@@ -167,25 +138,24 @@ pub(super) fn disconnect(system: &mut PcsiWorld, client: u16, core: &mut Core<Pc
     }
 }
 
-pub(super) struct Turn<'a> {
-    pub system: &'a mut PcsiWorld,
-    pub core: &'a mut Core<PcsiWorld>,
+struct Turn<'a> {
+    system: &'a mut PcsiWorld,
+    core: &'a mut Core<PcsiWorld>,
     client: u16,
     slot: usize,
 }
 
 impl Turn<'_> {
-    pub(super) fn session(&mut self) -> &mut Session {
+    fn session(&mut self) -> &mut Session {
         &mut self.system.clients[usize::from(self.client)].sessions[self.slot]
     }
 
-    /// The host of the session's site.
-    pub(super) fn host(&self) -> u16 {
-        self.system.clients[usize::from(self.client)].sessions[self.slot].host
+    fn host(&self) -> u16 {
+        self.system.host_of(self.client)
     }
 
     /// The next step is due after a while.
-    pub(super) fn after(&mut self, after_ns: u64, step: Step) {
+    fn after(&mut self, after_ns: u64, step: Step) {
         let session = self.session();
         session.step = step;
         session.steps += 1;
@@ -194,7 +164,7 @@ impl Turn<'_> {
     }
 
     /// The next transaction begins after a while.
-    pub(super) fn think(&mut self) {
+    fn think(&mut self) {
         let after_ns = 1 + self.core.draw.below(1 + self.system.plan.think_us * 1_000);
         self.after(after_ns, Step::Idle);
     }
@@ -212,24 +182,14 @@ impl Turn<'_> {
             Step::Begin => self.ask(Ask::Begin),
             Step::Look(key) => self.ask(Ask::Look(key)),
             Step::Commit(writes) => self.ask(Ask::Commit(writes)),
-            Step::Follow(travel) => self.follow(travel),
-            Step::Token | Step::Wait => {}
         }
     }
 
-    pub(super) fn ask(&mut self, ask: Ask) {
-        let timeout_ns = self.system.plan.timeout_ns;
+    fn ask(&mut self, ask: Ask) {
+        let (host, timeout_ns) = (self.host(), self.system.plan.timeout_ns);
         let session = self.session();
         session.steps += 1;
-        let host = match &session.step {
-            Step::Follow(travel) => travel.to,
-            _ => session.host,
-        };
-        let id = match ask {
-            Ask::Begin | Ask::Look(_) | Ask::Commit(_) => session.last,
-            Ask::Token | Ask::Follow { .. } | Ask::Wait { .. } => session.aside,
-        };
-        let Some(id) = id else { return };
+        let Some(id) = session.last else { return };
         let (number, step) = (session.number, session.steps);
         let (me, frame) = (Address::Client(self.client), Frame::Ask { session: number, id, ask });
         self.core.send(me, Address::Host(host), frame);
@@ -243,10 +203,6 @@ impl Turn<'_> {
         }
         if self.system.has_absence() {
             return self.after(10 * self.system.plan.tick_ns, Step::Idle);
-        }
-        let leave_percent = self.system.plan.leave_percent;
-        if leave_percent > 0 && self.core.draw.percent(leave_percent) {
-            return self.leave_site();
         }
         let host = self.host();
         let ledger = &self.system.ledger;
@@ -311,14 +267,9 @@ impl Turn<'_> {
     }
 
     /// The site tells something of the present attempt.
-    fn told(&mut self, tell: Tell, last: Position) {
+    fn told(&mut self, tell: Tell) {
         let place = self.session().place;
         match (self.session().step.clone(), tell) {
-            (Step::Token, Tell::Token(token)) => self.given(token),
-            (Step::Follow(travel), tell @ (Tell::Followed(_) | Tell::Answer(_))) => {
-                self.arrived(&travel, &tell, last);
-            }
-            (Step::Wait, Tell::Answer(_)) => self.think(),
             (Step::Begin, Tell::Answer(Answer::Begun)) => self.look(),
             (Step::Look(key), Tell::Value { key: read, number }) if key == read => {
                 self.system.ledger.attempts[place].reads.insert(key, number);
@@ -329,8 +280,7 @@ impl Turn<'_> {
                 self.system.ledger.attempts[place].reads.insert(key, number);
                 self.look();
             }
-            (Step::Idle | Step::Token | Step::Follow(_) | Step::Wait, _)
-            | (_, Tell::Value { .. } | Tell::Token(_) | Tell::Followed(_) | Tell::Answer(Answer::Begun)) => {}
+            (Step::Idle, _) | (_, Tell::Value { .. } | Tell::Answer(Answer::Begun)) => {}
             (_, Tell::Answer(answer)) => self.answered(&answer),
         }
     }
@@ -373,8 +323,8 @@ impl Turn<'_> {
         let ledger = &mut self.system.ledger;
         ledger.attempts[place].told = KnownOutcome::NoEffect;
         let has_lost = ledger.losses(host) > ledger.attempts[place].losses;
-        let is_forgotten = has_lost && self.system.plan.forgets_sessions();
-        let session = &mut self.system.clients[usize::from(self.client)].sessions[self.slot];
+        let is_forgotten = has_lost && ledger.sites.has_remote_access();
+        let session = self.session();
         let (place, told) = match (committed, answer) {
             (Some(number), _) => {
                 session.previous = committed.filter(|_| !is_forgotten);
@@ -389,7 +339,6 @@ impl Turn<'_> {
         };
         let attempt = &mut self.system.ledger.attempts[place];
         attempt.told = told;
-        let has_written = told == KnownOutcome::Committed && attempt.writes;
         let tally = &mut self.system.tally;
         match told {
             KnownOutcome::Committed if attempt.writes => tally.committed += 1,
@@ -400,9 +349,6 @@ impl Turn<'_> {
         tally.operations += 1;
         tally.last_ns = self.core.now_ns();
         self.core.witness(place as u64);
-        match id.filter(|_| has_written) {
-            Some(id) => self.wait_for_sites(id),
-            None => self.think(),
-        }
+        self.think();
     }
 }

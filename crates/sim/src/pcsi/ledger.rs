@@ -4,8 +4,8 @@ use super::Plan;
 use crate::world::Violation;
 use certify::Answer;
 use certify::pcsi::{
-    Demand, Fencing, Incarnation, Installed, Letter, Message, Pcsi, Record, ReplicaState, SiteMap,
-    TransactionName, Update,
+    Fencing, Incarnation, Installed, Letter, Message, Pcsi, Record, ReplicaState, SiteMap, TransactionName,
+    Update,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,8 +30,7 @@ pub(super) struct ClientAttempt {
     pub losses: usize,
     pub reads: BTreeMap<usize, u64>,
     pub writes: bool,
-    /// The session's last acknowledged one; at the same site, or at one from which the session has brought a
-    /// token.
+    /// The session's last acknowledged one, all of them at one site.
     pub previous: Option<u64>,
     pub told: KnownOutcome,
 }
@@ -207,7 +206,7 @@ impl Ledger {
         host: u16,
         id: RequestId,
         answer: &Answer,
-        witnesses_min: (usize, usize),
+        sites_min: usize,
     ) -> Result<(), Violation> {
         if !matches!(answer, Answer::Committed | Answer::CommittedBefore) {
             return Ok(());
@@ -219,18 +218,12 @@ impl Ledger {
                 _ => Err(Violation::new("commits", format!("no attempt of {id:?} has committed"))),
             };
         };
-        let (sites, regions) = self.witnesses_of(host, update);
-        let (sites_min, regions_min) = witnesses_min;
+        let sites = self.sites_with(host, update);
         // One site is the site that tells, also where it lacks the partition.
-        let is_enough = sites >= sites_min && regions >= regions_min || witnesses_min == (1, 1);
-        match is_enough || self.witnessed.contains(&update.name) {
+        match sites >= sites_min || sites_min <= 1 || self.witnessed.contains(&update.name) {
             true => Ok(()),
             false => {
-                let text = format!(
-                    "{:?} is told, and {sites} of {sites_min} sites had it, in {regions} of {regions_min} \
-                     regions",
-                    update.name
-                );
+                let text = format!("{:?} is told, and {sites} of {sites_min} sites had it", update.name);
                 Err(Violation::new("min sites to write", text))
             }
         }
@@ -238,74 +231,22 @@ impl Ledger {
 
     /// A host is about to write that a site is fenced. Its clients may hear of each update that had enough
     /// sites before.
-    pub fn note_decided(&mut self, host: u16, (sites_min, regions_min): (usize, usize)) {
-        let is_witnessed = |update: &Update| {
-            let (sites, regions) = self.witnesses_of(host, update);
-            sites >= sites_min && regions >= regions_min
-        };
+    pub fn note_decided(&mut self, host: u16, sites_min: usize) {
         let committed = |record: &Record| match record {
-            Record::Committed { update, .. } if is_witnessed(update) => Some(update.name),
+            Record::Committed { update, .. } if self.sites_with(host, update) >= sites_min => {
+                Some(update.name)
+            }
             _ => None,
         };
         let witnessed: Vec<_> = self.logs[usize::from(host)].records.iter().filter_map(committed).collect();
         self.witnessed.extend(witnessed);
     }
 
-    /// The sites of a partition that have an update of a host.
-    fn sites_with(&self, host: u16, update: &Update, of: PartitionId) -> BTreeSet<NodeId> {
-        let has_it = |site: &NodeId| site.0 == host || self.is_witness(host, *site, update);
-        self.sites.sites(of).iter().copied().filter(has_it).collect()
-    }
-
-    /// The number of sites that have an update of a host, and of their regions, in the partitions that the
-    /// fewest have.
-    fn witnesses_of(&self, host: u16, update: &Update) -> (usize, usize) {
-        let sites = update.stamps.keys().map(|&of| self.sites_with(host, update, of));
-        let sites: Vec<BTreeSet<NodeId>> = sites.collect();
-        let regions = sites.iter().map(|sites| self.sites.count_regions(sites)).min();
-        (sites.iter().map(BTreeSet::len).min().unwrap_or_default(), regions.unwrap_or_default())
-    }
-
-    /// A client hears that the sites that it has waited for have its writes.
-    ///
-    /// # Errors
-    /// Too few of them have, or had, the update on their disks.
-    pub fn check_waited(&self, host: u16, of: RequestId, demand: &Demand) -> Result<(), Violation> {
-        let Some(update) = update_of(&self.logs[usize::from(host)].records, of) else {
-            return Err(Violation::new("waits", format!("no attempt of {of:?} has committed")));
-        };
-        for &partition in update.stamps.keys() {
-            let sites = self.sites_with(host, update, partition);
-            let few =
-                demand.groups.iter().find(|group| group.intersection(&sites).count() < demand.sites_min);
-            if let Some(group) = few {
-                let text =
-                    format!("a client waits for {} of {group:?}, and {sites:?} have it", demand.sites_min);
-                return Err(Violation::new("waits", text));
-            }
-        }
-        Ok(())
-    }
-
-    /// A site has taken a token that was given behind an attempt, at the site of that attempt.
-    ///
-    /// # Errors
-    /// The site lacks the attempt's update, and has a partition of it.
-    pub fn check_followed(&self, host: u16, number: u64) -> Result<(), Violation> {
-        let origin = usize::from(self.attempts[number as usize - 1].host);
-        let updates = self.all_logs().filter(|(site, _)| *site == origin);
-        let mut updates = updates.flat_map(|(_, log)| log.iter().filter_map(update_in));
-        let update = updates.find(|update| attempts_of(update).any(|attempt| attempt == number));
-        let Some(update) = update else { return Ok(()) };
-        let log = &self.logs[usize::from(host)];
-        let is_concerned = update.stamps.keys().any(|&of| self.has(host, of));
-        match !is_concerned || has_in(&log.records, &log.fetched, update) {
-            true => Ok(()),
-            false => {
-                let text = format!("host {host} takes a token behind attempt {number}, and lacks its update");
-                Err(Violation::new("tokens", text))
-            }
-        }
+    /// The number of sites that have an update of a host, in the partition that the fewest sites have.
+    fn sites_with(&self, host: u16, update: &Update) -> usize {
+        let has_it = |site: &&NodeId| site.0 == host || self.is_witness(host, **site, update);
+        let sites = |of: &PartitionId| self.sites.sites(*of).iter().filter(has_it).count();
+        update.stamps.keys().map(sites).min().unwrap_or_default()
     }
 
     /// Whether a site had an update in an incarnation that has not been fenced as far as a host knows.

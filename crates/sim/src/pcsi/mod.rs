@@ -1,15 +1,14 @@
-//! PCSI in the world: sites of several regions that commit alone, clients of theirs, and a judge.
+//! PCSI in the world: sites of several regions that commit alone, clients that stay with a site, and a judge.
 //!
 //! A host runs one site ([`certify::pcsi::Pcsi`]) with its log in a journal on the host's disk: each record
 //! of the site is an entry of the journal's only group. What a site wants sent leaves when the records before
 //! it are synced. Sites exchange letters as bytes.
 //!
-//! Each session of a client has a site, and in some worlds it goes on at another one, often with a token of
-//! what the first one had. It may also wait until sites of other regions have what it has written. It begins
-//! transactions, reads some keys of the site's partitions, and writes its attempt's number to all of them, or
-//! deletes some. In worlds with a [`RemoteAccess`] it also uses keys of other partitions. So the versions of
-//! a key form a chain, and the judge needs no vector of the protocol. A session that hears nothing asks again
-//! what became of its attempt, or makes another attempt of the same transaction.
+//! A client stays with one site. Its sessions begin transactions, read some keys of the site's partitions,
+//! and write their attempt's number to all of them, or delete some. In worlds with a [`RemoteAccess`] they
+//! also use keys of other partitions. So the versions of a key form a chain, and the judge needs no vector
+//! of the protocol. A session that hears nothing asks again what became of its attempt, or makes another
+//! attempt of the same transaction.
 //!
 //! **Faults.** A host can lose its disk ([`Fault::Crash`]), and an operator can fence a site
 //! ([`Fault::Replace`]): another site, which is drawn, is told to. Both are spared if no other site that
@@ -26,14 +25,12 @@
 //! if the site may apply it. Then the site that went comes back.
 //!
 //! **Sessions.** A site that loses its disk forgets what its sessions have read and written in partitions
-//! that it does not have. So in worlds with such transactions, or with tokens, sessions begin anew with the
-//! site.
+//! that it does not have. So in worlds with such transactions, sessions begin anew with the site.
 //!
 //! **Oracles.** What was durable is there after a start (`durability`). Each number belongs to one update, a
-//! granted one to a transaction or a null update, all sites concerned have all updates that are not lost, and
-//! no attempt has an effect that its client heard it has not (`commits`). When a client is told of a write,
-//! enough sites have each part of it on their disks (`min sites to write`), and also when a client waits for
-//! that (`waits`). A site that takes a token has the write before it (`tokens`). Of two writers of one
+//! granted one to a transaction or a null update, all sites concerned have all updates that are not lost,
+//! and no attempt has an effect that its client heard it has not (`commits`). When a client is told of a
+//! write, enough sites have each part of it on their disks (`min sites to write`). Of two writers of one
 //! version one loses (`lost updates`). What a transaction reads contains all that it causally follows
 //! (`snapshots`). In the end all replicas have the same, count the same numbers (`views`), and keep nothing
 //! that nobody needs (`replica states`, `deletes`). The world adds that all ends.
@@ -42,7 +39,6 @@ mod client;
 mod judge;
 mod ledger;
 mod process;
-mod travel;
 
 use crate::draw::Draw;
 use crate::options::{Options, SystemKind, Wishes};
@@ -54,13 +50,12 @@ use crate::world::{
     Address, Core, End, Fault, Input, Latency, Start, System, TimedFault, Traffic, Violation, World,
 };
 use bytes::Bytes;
-use certify::pcsi::{Demand, Pcsi, RemoteAccess, SiteMap, SiteOptions};
+use certify::pcsi::{Pcsi, RemoteAccess, SiteMap, SiteOptions};
 use certify::{Answer, WriteSet};
 use client::Client;
 use ledger::Ledger;
 use process::Process;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use txn::hash::mix;
@@ -94,10 +89,6 @@ struct Plan {
     decided_late_percent: u32,
     /// The host that goes when the faults are over.
     away: Option<u16>,
-    /// The share of a session's transactions before which it goes to another site.
-    leave_percent: u32,
-    /// The sites of each region, where sessions wait for sites of regions.
-    regions: Option<Vec<BTreeSet<NodeId>>>,
 }
 
 /// A site's unit of time: a flight between regions takes some of them.
@@ -182,16 +173,6 @@ impl Plan {
         let copies_min = replicas.iter().map(Vec::len).min().unwrap_or_default();
         let sites = SiteMap::new(replicas).expect("each partition has a site");
         let sites = sites.with_remote_access(remote_access);
-        // A stream of its own: the other worlds stay as they are.
-        let travels = &mut Draw::new(mix(options.seed ^ 0x7472_6176));
-        let leave_percent = if hosts > 1 { travels.pick(&[0, 0, 0, 0, 0, 10, 30]) } else { 0 };
-        let regions = travels.pick(&[1, 2, 3]).min(options.nodes);
-        let has_regions = leave_percent > 0;
-        let region = |site: u16| (NodeId(site), site % regions);
-        let region_of: BTreeMap<NodeId, u16> = (0..options.nodes).map(region).collect();
-        let sites = if has_regions { sites.in_regions(region_of.clone()) } else { sites };
-        let regions_of = |of| sites.count_regions(&sites.sites(of).iter().copied().collect());
-        let regions_min = sites.partitions().map(regions_of).min().unwrap_or(1);
         // What a client's transaction takes.
         let flight_ticks = options.latency.flight_us() * 1_000 / tick_ns;
         let mut site = SiteOptions {
@@ -211,10 +192,7 @@ impl Plan {
                 true => draw.pick(&[1, 2, 2, 3]),
                 false => draw.pick(&[1, 2, 2, 3]).min(copies_min),
             },
-            regions_to_write_min: match has_regions && travels.percent(40) {
-                true => regions_min.min(2),
-                false => 1,
-            },
+            regions_to_write_min: 1,
             sites_ticks_max: 300,
         };
         // In some seeds, bounds are so low that sites reach them.
@@ -242,22 +220,7 @@ impl Plan {
             overwritten: 2 + draw.below(6) as usize,
             decided_late_percent: draw.pick(&[0, 0, 50, 100]),
             away: (hosts > 2 && draw.percent(50)).then(|| draw.below(hosts) as u16),
-            leave_percent,
-            regions: has_regions.then(|| {
-                let of = |number| region_of.iter().filter(move |(_, region)| **region == number);
-                (0..regions).map(|number| of(number).map(|(&site, _)| site).collect()).collect()
-            }),
         }
-    }
-
-    /// Whether a site that has lost its disk has forgotten what its sessions have seen elsewhere.
-    fn forgets_sessions(&self) -> bool {
-        self.options.sites.has_remote_access() || self.leave_percent > 0
-    }
-
-    /// The least number of sites, and of regions, that must have a write.
-    fn witnesses_min(&self) -> (usize, usize) {
-        (self.options.sites_to_write_min, self.options.regions_to_write_min)
     }
 }
 
@@ -268,22 +231,9 @@ enum Ask {
     /// A key, by its place.
     Look(usize),
     Commit(WriteSet),
-    /// A token of all that the site has.
-    Token,
-    /// The site's transactions are to begin behind a token, which was given behind an attempt.
-    Follow {
-        token: Bytes,
-        carried: Option<u64>,
-    },
-    /// Other sites are to have the writes of a transaction.
-    Wait {
-        of: RequestId,
-        demand: Demand,
-        ticks: u64,
-    },
 }
 
-/// What a client is told of a transaction, or of a token.
+/// What a client is told of a transaction.
 #[derive(Clone, Debug)]
 enum Tell {
     /// What a key has: the number of an attempt.
@@ -292,9 +242,6 @@ enum Tell {
         number: u64,
     },
     Answer(Answer),
-    Token(Option<Bytes>),
-    /// Whether the site has taken a token.
-    Followed(bool),
 }
 
 /// What travels between clients and sites.
@@ -328,9 +275,6 @@ impl fmt::Display for Frame {
                     Ask::Begin => f.write_str("begin"),
                     Ask::Look(key) => write!(f, "look at key {key}"),
                     Ask::Commit(writes) => write!(f, "commit {} writes", writes.records.len()),
-                    Ask::Token => f.write_str("a token"),
-                    Ask::Follow { carried, .. } => write!(f, "follow a token behind {carried:?}"),
-                    Ask::Wait { of, demand, .. } => write!(f, "wait for {of:?} and {demand:?}"),
                 }
             }
             Frame::Tell { session, id, tell, .. } => {
@@ -338,8 +282,6 @@ impl fmt::Display for Frame {
                 match tell {
                     Tell::Value { key, number } => write!(f, "key {key} has {number}"),
                     Tell::Answer(answer) => write!(f, "{answer:?}"),
-                    Tell::Token(token) => write!(f, "a token: {}", token.is_some()),
-                    Tell::Followed(is_taken) => write!(f, "the token is taken: {is_taken}"),
                 }
             }
         }
@@ -392,16 +334,13 @@ struct PcsiWorld {
     /// The one host that the operator has told to decide on fences without a majority.
     forcing: Option<u16>,
     looks: Cell<u64>,
-    /// Tokens that sites have taken, and waits for sites that were over in time.
-    tokens: usize,
-    waits: usize,
     tally: Tally,
 }
 
 impl PcsiWorld {
     fn new(plan: Plan, options: &Options) -> PcsiWorld {
         let sessions = options.pipeline.min(SESSIONS_MAX);
-        let client = |number| Client::new(number, number % plan.hosts, sessions, options.operations);
+        let client = |number| Client::new(number, sessions, options.operations);
         PcsiWorld {
             clients: (0..options.clients).map(client).collect(),
             ledger: Ledger::new(&plan),
@@ -411,8 +350,6 @@ impl PcsiWorld {
             absence: Cell::new(Absence::Before),
             forcing: None,
             looks: Cell::new(0),
-            tokens: 0,
-            waits: 0,
             tally: Tally::default(),
         }
     }
@@ -449,9 +386,15 @@ impl PcsiWorld {
         Ok(())
     }
 
-    /// Whether the sessions of all hosts but one are idle.
+    /// Whether the clients of all hosts but one are idle.
     fn others_are_idle(&self, away: u16) -> bool {
-        self.clients.iter().all(|client| client.is_idle_but_at(away))
+        let mut clients = self.clients.iter().enumerate();
+        clients.all(|(number, client)| client.is_idle() || self.host_of(number as u16) == away)
+    }
+
+    /// The site that a client uses.
+    fn host_of(&self, client: u16) -> u16 {
+        client % self.plan.hosts
     }
 }
 
@@ -508,9 +451,11 @@ impl System for PcsiWorld {
         if is_fenced || end == End::DiskLost {
             self.tally.replaced += 1;
             self.ledger.lose_disk(host);
-            if self.plan.forgets_sessions() {
-                let clients = self.clients.iter_mut();
-                let places: Vec<usize> = clients.flat_map(|client| client.forget_previous(host)).collect();
+            if self.plan.options.sites.has_remote_access() {
+                let hosts = self.plan.hosts;
+                let clients = self.clients.iter_mut().enumerate();
+                let own = clients.filter(|(number, _)| *number as u16 % hosts == host);
+                let places: Vec<usize> = own.flat_map(|(_, client)| client.forget_previous()).collect();
                 let attempts = &mut self.ledger.attempts;
                 places.into_iter().for_each(|place| {
                     let under_way = attempts.get_mut(place).filter(|attempt| attempt.is_under_way(host));
@@ -637,10 +582,6 @@ pub struct Losses {
     pub remote_updates: usize,
     /// Granted numbers that belong to no transaction.
     pub nulls: usize,
-    /// Tokens that sites have taken.
-    pub tokens: usize,
-    /// Waits for sites that were over in time.
-    pub waits: usize,
 }
 
 /// Runs sites of PCSI, and tells what they lost. With a remote access, clients also use partitions that their
@@ -666,8 +607,6 @@ pub fn run_with(options: &Options, remote_access: RemoteAccess, trace: Option<Tr
         remote_reads,
         remote_updates,
         nulls: system.ledger.nulls(),
-        tokens: system.tokens,
-        waits: system.waits,
     };
     (Outcome { report: Report { account, tally: system.tally }, violation: result.err(), trace }, losses)
 }

@@ -6,9 +6,7 @@ use crate::keeper::Keeper;
 use crate::world::{Address, Core, Input, Start, Violation};
 use bytes::Bytes;
 use certify::Answer;
-use certify::pcsi::{
-    Demand, FenceAnswer, Fencing, Letter, Message, Pcsi, Record, SessionToken, SiteEffects, SiteOptions,
-};
+use certify::pcsi::{FenceAnswer, Fencing, Letter, Message, Pcsi, Record, SiteEffects, SiteOptions};
 use log::{Entry, EntryKind, Kept};
 use node::host::{HostEvent, Recorded};
 use std::collections::{BTreeMap, VecDeque};
@@ -47,10 +45,6 @@ pub(super) struct Process {
     late: BTreeMap<u64, (NodeId, Bytes)>,
     /// The clients' numbers of sessions.
     sessions: BTreeMap<SessionId, u32>,
-    /// The attempts behind which the tokens were given that clients have brought.
-    carried: BTreeMap<RequestId, Option<u64>>,
-    /// The writes that clients wait for.
-    waits: BTreeMap<RequestId, (RequestId, Demand)>,
     /// It ends after this turn.
     has_failed: bool,
 }
@@ -116,8 +110,6 @@ impl Process {
             leaving: VecDeque::new(),
             late: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            carried: BTreeMap::new(),
-            waits: BTreeMap::new(),
             has_failed: false,
         };
         let mut turn = Turn { system, process: &mut process, core, host };
@@ -234,27 +226,11 @@ impl Turn<'_> {
 
     /// A client asks.
     fn ask(&mut self, session: u32, id: RequestId, ask: Ask, effects: &mut SiteEffects) {
-        let Process { site, sessions, carried: tokens, waits, .. } = &mut *self.process;
+        let Process { site, sessions, .. } = &mut *self.process;
         sessions.insert(id.session, session);
         match ask {
             Ask::Begin => site.begin(id, effects),
             Ask::Commit(writes) => site.commit(id, writes, effects),
-            Ask::Token => {
-                let token = site.token().map(|token| Bytes::from(token.encode()));
-                self.tell(session, id, Tell::Token(token));
-            }
-            Ask::Follow { token, carried } => {
-                let token = SessionToken::decode(&token, &self.system.plan.options.sites);
-                tokens.insert(id, carried);
-                site.follow_token(id, token.expect("a site has encoded it"), effects);
-            }
-            Ask::Wait { of, demand, ticks } => match site.written(of) {
-                Some(written) => {
-                    waits.insert(id, (of, demand.clone()));
-                    site.wait_for_sites(id, (written, demand), ticks, effects);
-                }
-                None => self.tell(session, id, Tell::Answer(Answer::Unknown)),
-            },
             Ask::Look(key)
                 if self.system.plan.options.sites.has_remote_access()
                     && !self.system.ledger.has_key(self.host, key) =>
@@ -266,42 +242,18 @@ impl Turn<'_> {
                     Ok(read) => Tell::Value { key, number: number(read.entry.as_ref()) },
                     Err(answer) => Tell::Answer(answer),
                 };
-                self.tell(session, id, tell);
+                self.process.leaving.push_back((self.process.written, Leaving::Tell(session, id, tell)));
             }
         }
-    }
-
-    /// A client is told something when all records up to now are durable.
-    fn tell(&mut self, session: u32, id: RequestId, tell: Tell) {
-        self.process.leaving.push_back((self.process.written, Leaving::Tell(session, id, tell)));
-    }
-
-    /// Looks whether clients may be told this.
-    fn check_told(&mut self, effects: &SiteEffects) -> Result<(), Violation> {
-        let (host, ledger) = (self.host, &self.system.ledger);
-        for (id, answer) in &effects.answers {
-            ledger.check_told(host, *id, answer, self.system.plan.witnesses_min())?;
-            let waited = self.process.waits.remove(id).filter(|_| *answer == Answer::Committed);
-            if let Some((of, demand)) = waited {
-                ledger.check_waited(host, of, &demand)?;
-                self.system.waits += 1;
-            }
-        }
-        for (id, outcome) in &effects.followed {
-            let carried = self.process.carried.remove(id).flatten();
-            if let Some(number) = carried.filter(|_| outcome.is_ok()) {
-                ledger.check_followed(host, number)?;
-            }
-        }
-        Ok(())
     }
 
     /// Writes what a turn has recorded, and keeps its other effects until that is durable.
     fn perform(&mut self, effects: SiteEffects) -> Result<(), Violation> {
         let process = &mut *self.process;
         process.site.check_invariants();
+        let sites_min = self.system.plan.options.sites_to_write_min;
         if effects.records.iter().any(|record| matches!(record, Record::Decided { .. })) {
-            self.system.ledger.note_decided(self.host, self.system.plan.witnesses_min());
+            self.system.ledger.note_decided(self.host, sites_min);
         }
         if !effects.records.is_empty() {
             let kept = kept(process.records, &effects.records);
@@ -323,7 +275,9 @@ impl Turn<'_> {
                 }
             }
         }
-        self.check_told(&effects)?;
+        for (id, answer) in &effects.answers {
+            self.system.ledger.check_told(self.host, *id, answer, sites_min)?;
+        }
         let process = &mut *self.process;
         let written = process.written;
         let letters = effects.messages.into_iter().map(|(to, letter)| Leaving::Letter(to, letter));
@@ -331,11 +285,7 @@ impl Turn<'_> {
             let session = *process.sessions.get(&id.session)?;
             Some(Leaving::Tell(session, id, Tell::Answer(answer)))
         });
-        let followed = effects.followed.into_iter().filter_map(|(id, outcome)| {
-            let session = *process.sessions.get(&id.session)?;
-            Some(Leaving::Tell(session, id, Tell::Followed(outcome.is_ok())))
-        });
-        process.leaving.extend(letters.chain(tells).chain(followed).map(|leaving| (written, leaving)));
+        process.leaving.extend(letters.chain(tells).map(|leaving| (written, leaving)));
         self.leave();
         self.sync()
     }
