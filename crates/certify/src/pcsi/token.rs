@@ -133,15 +133,17 @@ impl SessionToken {
 }
 
 impl Pcsi {
-    /// A token of all that this site has, unless the site is closed. It must not leave before all records up
-    /// to now are durable: other sites would follow what a loss of power can take back.
+    /// A token of all that this site has, unless the site is closed, or has read at a site that knows of a
+    /// fence which this one has not heard of yet. The token must not leave before all records up to now are
+    /// durable: other sites would follow what a loss of power can take back.
     pub fn token(&self) -> Option<SessionToken> {
         let sites = self.options.sites.all_sites();
         let incarnations = sites.into_iter().map(|site| (site, self.present_incarnation_of(site)));
-        self.is_open().then(|| SessionToken {
+        let token = SessionToken {
             incarnations: incarnations.filter(|(_, incarnation)| *incarnation > Incarnation(0)).collect(),
             clocks: self.new_open().follows(),
-        })
+        };
+        (self.is_open() && token.keeps_guarantees(&self.options.sites)).then_some(token)
     }
 
     /// The incarnation of a site, as far as this one knows.
