@@ -4,8 +4,8 @@ use super::Group;
 use super::remote::{chain, group, is_there, look, other_key};
 use crate::Answer;
 use crate::pcsi::{
-    Incarnation, Lacking, Message, Pcsi, Record, RemoteAccess, SessionToken, SiteEffects, SiteMap,
-    TokenRefusal,
+    CommitStamp, Incarnation, Lacking, Message, Pcsi, Record, RemoteAccess, SessionToken, SiteEffects,
+    SiteMap, TokenRefusal, VectorClock,
 };
 use std::collections::BTreeSet;
 use txn::{Key, NodeId, PartitionId};
@@ -257,6 +257,20 @@ fn a_site_takes_a_bounded_number_of_tokens_and_none_while_it_is_closed() {
     assert_eq!(group.site(1).token(), None);
     let answers = group.run(1, |site, effects| site.follow_token(id, token, effects));
     assert_eq!(answers, [Answer::Unavailable]);
+}
+
+/// A holder has heard of the fence of site 2 before site 0 has, and has answered a read of site 0 with a view
+/// that counts a number of the next incarnation.
+#[test]
+fn a_site_that_has_read_behind_a_fence_gives_no_token_before_it_hears_of_the_fence() {
+    let mut group = chain(RemoteAccess::Grants);
+    let mut view = VectorClock::default();
+    view.count(CommitStamp { site: NodeId(2), sequence: Incarnation(1).base() + 1 });
+    group.run(0, |site, _| assert!(site.follow(&[(PartitionId(1), view)].into())));
+    assert_eq!(group.site(0).token(), None);
+    group.fence(1, 2);
+    group.tick(4);
+    assert_eq!(group.token(0).incarnation_of(NodeId(2)), Incarnation(1));
 }
 
 #[test]
