@@ -10,7 +10,8 @@
 //! ([`store::TOMBSTONE_HORIZON`]). Whoever looked at the allocator alone would evict on and on meanwhile. So
 //! what is on its way back counts as back, and is collected by name when it can be. A node may have more than
 //! its limit by what was evicted while a checkpoint is written, and by what 65,536 transactions leave of what
-//! they evicted: some 12 MB while each write evicts one small entry.
+//! they evicted: some 12 MB while each transaction evicts one small entry, and up to 32 times as much while
+//! transactions are made of the commands of pipelines.
 //!
 //! While too much is used, commands that may take memory wait; as in Redis they are refused only if nothing
 //! can go any more. Redis looks at five random keys for each victim; here about one in [`PICKY`] of those
