@@ -147,8 +147,8 @@ impl Packed {
         }
         Version::from(self.clone()).entry
     }
-    /// Of the entry, if there is one: when it expires (0: never), and the heap bytes of its value. Long strings
-    /// are not touched for that.
+    /// Of the entry, if there is one: when it expires (0: never), and the heap bytes of its value. Long
+    /// strings are not touched for that.
     pub(crate) fn outline(&self) -> Option<(u64, usize)> {
         match self {
             Packed::Whole(version) => {

@@ -75,8 +75,9 @@ impl Pcsi {
         sites.peers_of(self.options.me).into_iter().map(status).collect()
     }
 
-    /// The updates of this site that no other one has acknowledged: how many, and the numbers of the first and
-    /// the last one. If the site is fenced, they are lost, except for those that have arrived all the same.
+    /// The updates of this site that no other one has acknowledged: how many, and the numbers of the first
+    /// and the last one. If the site is fenced, they are lost, except for those that have arrived all the
+    /// same.
     pub fn unacknowledged(&self) -> Option<(u64, u64, u64)> {
         self.outgoing.unacknowledged(&self.options.sites)
     }

@@ -9,10 +9,10 @@ impl GeoSite {
         let FenceLoss { site, incarnation, remaining, lost } = *loss;
         let name = self.options.names.get(&site).cloned().unwrap_or_default();
         format!(
-            "'{name}' is fenced, and its next incarnation is {}. Of its updates, {remaining} remain that a site \
-             may have lacked; {lost} are lost of those that '{name}' had told this site of, or do not concern \
-             this site. What '{name}' had told no other site is lost, too: its own log has the number, if it \
-             hears of the fence",
+            "'{name}' is fenced, and its next incarnation is {}. Of its updates, {remaining} remain that a \
+             site may have lacked; {lost} are lost of those that '{name}' had told this site of, or do not \
+             concern this site. What '{name}' had told no other site is lost, too: its own log has the \
+             number, if it hears of the fence",
             incarnation.0
         )
     }
@@ -22,8 +22,8 @@ impl GeoSite {
         match self.protocol().and_then(Pcsi::unacknowledged) {
             None => "Other sites have acknowledged all of its updates".to_owned(),
             Some((count, first, last)) => format!(
-                "No other site has acknowledged {count} of its updates, of the commits {first} to {last}: they \
-                 are lost, but for those that have arrived all the same"
+                "No other site has acknowledged {count} of its updates, of the commits {first} to {last}: \
+                 they are lost, but for those that have arrived all the same"
             ),
         }
     }

@@ -28,7 +28,8 @@ pub(super) fn section(thread: &ThreadContext<'_>, out: &mut String) {
             // Writing to a string cannot fail.
             let _ = write!(
                 out,
-                "site_{}:linked={},fenced={},fencing={},queue={},lag_ms={},waiting={},lost={},silent_ms={}\r\n",
+                "site_{}:linked={},fenced={},fencing={},queue={},lag_ms={},waiting={},lost={},\
+                 silent_ms={}\r\n",
                 pair.to,
                 u8::from(pair.is_linked),
                 u8::from(pair.is_fenced),

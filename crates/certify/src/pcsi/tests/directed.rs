@@ -926,8 +926,8 @@ fn a_client_is_told_of_a_write_when_enough_sites_have_it() {
     assert_eq!(after_restart[3], [Answer::Committed]);
 }
 
-/// Site 0 commits five updates. Site 1 gets two of them, which are a window, and hears that there are five; the
-/// acknowledgement is lost. Site 2 hears nothing. Then site 0 is fenced.
+/// Site 0 commits five updates. Site 1 gets two of them, which are a window, and hears that there are five;
+/// the acknowledgement is lost. Site 2 hears nothing. Then site 0 is fenced.
 #[test]
 fn sites_tell_how_many_updates_of_a_fenced_one_remain_and_are_lost() {
     let mut group = Group::new(3, &[&[0, 1, 2]]);
