@@ -396,6 +396,10 @@ impl Exporter<'_> {
     /// Says how far the order is, if it is time.
     fn mark(&mut self, now: bool) -> Result<(), Failure> {
         let tip = self.tip();
+        // Whether this is the past of the consumer's cursor is not known before the cursor's epoch.
+        if self.seen.is_some_and(|seen| seen.epoch > tip.epoch) {
+            return Ok(());
+        }
         // The first one tells the consumer that changes are told from now on.
         let is_first = self.told_epoch == 0;
         let has_moved = tip.epoch > self.told_epoch;
