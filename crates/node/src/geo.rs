@@ -484,6 +484,13 @@ impl GeoSite {
                  fence"
             ));
         }
+        if let Some(partition) = self.emptied_by_fence(site).filter(|_| !is_forced) {
+            return Err(format!(
+                "'{name}' is the last site with partition {}, and the fence would take all of its keys: start \
+                 '{name}' again, or force the fence if its disk is lost",
+                partition.0
+            ));
+        }
         let mut answer = FenceAnswer::UnderWay;
         self.act(|protocol, effects| answer = protocol.fence(site, is_forced, effects));
         self.round(effects);

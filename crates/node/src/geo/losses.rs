@@ -1,9 +1,24 @@
-//! Texts for the operator about updates that a fence takes back.
+//! What a fence takes back, for the operator.
 
 use super::GeoSite;
 use certify::pcsi::{FenceLoss, Pcsi};
+use std::collections::BTreeSet;
+use txn::{NodeId, PartitionId};
 
 impl GeoSite {
+    /// A partition of which all sites are fenced, or being fenced, if this one is, too.
+    pub(super) fn emptied_by_fence(&self, site: NodeId) -> Option<PartitionId> {
+        let peers = self.protocol().map(Pcsi::peers).unwrap_or_default();
+        let away = peers.iter().filter(|peer| peer.is_fenced || peer.is_fencing).map(|peer| peer.site);
+        let away: BTreeSet<NodeId> = away.chain([site]).collect();
+        let sites = &self.options.protocol.sites;
+        let is_emptied = |&partition: &PartitionId| {
+            let having = sites.sites(partition);
+            having.contains(&site) && having.iter().all(|one| away.contains(one))
+        };
+        sites.partitions().find(is_emptied)
+    }
+
     /// The text for the operator when another site is fenced.
     pub(super) fn fence_notice(&self, loss: &FenceLoss) -> String {
         let FenceLoss { site, incarnation, remaining, lost } = *loss;
