@@ -486,8 +486,8 @@ impl GeoSite {
         }
         if let Some(partition) = self.emptied_by_fence(site).filter(|_| !is_forced) {
             return Err(format!(
-                "'{name}' is the last site with partition {}, and the fence would take all of its keys: start \
-                 '{name}' again, or force the fence if its disk is lost",
+                "'{name}' is the last site with partition {}, and the fence would take all of its keys: \
+                 start '{name}' again, or force the fence if its disk is lost",
                 partition.0
             ));
         }
