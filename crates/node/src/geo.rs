@@ -588,8 +588,8 @@ impl GeoSite {
         }
     }
 
-    /// The record of the journal that has, or will have, all that the site has recorded so far. One that has
-    /// begun and is not written yet takes further entries.
+    /// The record of the journal that has, or will have, all that the site has recorded so far. A record that
+    /// has begun and is not written yet takes further entries.
     fn last_record(&self) -> u64 {
         self.begun.max(self.written + u64::from(!self.pending.is_empty()))
     }

@@ -11,7 +11,7 @@ const SHUFFLED_MAX: usize = 64;
 /// that every replica runs must be shorter.
 pub const REPEATED_MAX: i64 = 1 << 20;
 
-/// What was drawn, as a list: `draws` are `count` at most. The list does not grow step by step, which would
+/// Collects draws: at most `count`. The list does not grow step by step, which would
 /// move a million draws twenty times.
 pub fn collected<T>(count: usize, draws: impl Iterator<Item = T>) -> Vec<T> {
     let mut list = Vec::with_capacity(count);

@@ -163,7 +163,7 @@ pub struct FenceStatus {
     pub lacks_majority: bool,
 }
 
-/// What a site knows of a fence when it hears of the decision.
+/// The losses by a fence, as far as a site knows of them when it hears of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceLoss {
     /// The fenced site, whose updates these are.

@@ -104,7 +104,7 @@ pub enum Message {
     Look { id: RequestId, key: Key, fit: Fit },
     /// The answer; without a state if none fits. The receiver may ask again if the sender is behind.
     Looked { id: RequestId, key: Key, read: Option<Arc<RemoteRead>>, is_behind: bool },
-    /// Which updates does the receiver count in a partition?
+    /// The sender asks for the view of the receiver's replica of a partition.
     AskView(PartitionId),
     /// The view of the sender's replica. All that it counts is durable there.
     View { partition: PartitionId, view: VectorClock },

@@ -24,7 +24,7 @@ pub struct PeerStatus {
     /// Updates of the other site that wait here for what they depend on.
     pub waiting: u64,
     /// Updates that the other site had told this process of when the site was fenced, and that have not come
-    /// from any site. Those that do not concern this site are among them.
+    /// from any site. Updates that do not concern this site are among them.
     pub lost: u64,
     /// The ticks since the other site has last let this one apply an update, or shown that there is none.
     pub silent_ticks: u64,

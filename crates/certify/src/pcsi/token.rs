@@ -59,7 +59,7 @@ pub enum TokenRefusal {
     Lacks(Lacking),
 }
 
-/// What a site lacks of a token.
+/// The parts of a token that a site lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
     /// Updates with numbers of these sites' own.

@@ -17,7 +17,8 @@ use store::sync::atomic::Ordering;
 use store::{Final, RecordRef, View, digest};
 use txn::{Position, Stop};
 
-/// Room for so many records with old versions is never given back. There are more while a past is kept.
+/// A worker never gives back the room for this number of records with old versions. Its list is longer while
+/// a past is kept.
 const GARBAGE_SPARE: usize = 1 << 12;
 
 /// What a worker is in the middle of. The transaction's body is in the worker's [`Execution`] unless this is

@@ -1,4 +1,4 @@
-//! What a fence takes back, for the operator.
+//! The losses by a fence, for the operator.
 
 use super::GeoSite;
 use certify::pcsi::{FenceLoss, Pcsi};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use txn::{NodeId, PartitionId};
 
 impl GeoSite {
-    /// A partition of which all sites are fenced, or being fenced, if this one is, too.
+    /// A partition whose sites are all fenced, or being fenced, if this site is fenced, too.
     pub(super) fn emptied_by_fence(&self, site: NodeId) -> Option<PartitionId> {
         let peers = self.protocol().map(Pcsi::peers).unwrap_or_default();
         let away = peers.iter().filter(|peer| peer.is_fenced || peer.is_fencing).map(|peer| peer.site);
@@ -32,7 +32,7 @@ impl GeoSite {
         )
     }
 
-    /// What this site loses by a fence of itself, as far as it knows.
+    /// The updates that this site loses by a fence of itself, as far as it knows.
     pub(super) fn own_loss(&self) -> String {
         match self.protocol().and_then(Pcsi::unacknowledged) {
             None => "Other sites have acknowledged all of its updates".to_owned(),

@@ -162,8 +162,8 @@ impl Completion {
 
 /// A command or block of more words than this takes long enough to leave it to an executor.
 const LIGHT_WORDS_MAX: usize = 1024;
-/// How much work of a connection may be unfinished before it is not read any more: as much as that of so many
-/// short commands. Other connections' commands are ordered behind it, and wait for it.
+/// The server reads no more of a connection whose unfinished work is that of this number of short commands.
+/// Other connections' commands are ordered behind it, and wait for it.
 const UNFINISHED_WORK_MAX: usize = 1024;
 /// The work of a command that takes longer than a short one (see [`gathering`]).
 const LONG_WORK: usize = 8;

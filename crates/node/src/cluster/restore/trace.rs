@@ -289,7 +289,7 @@ impl Replay {
 impl Run {
     /// The run, with what the engines have made of the transaction since.
     fn compared(mut self, execution: Execution, time_ms: u64) -> Trace {
-        // What each key must hold now that either execution has written.
+        // The entry that each key must hold now, if either execution has written the key.
         let mut wanted: Vec<(Key, Option<Entry>)> =
             self.writes.iter().map(|write| (write.key.clone(), write.after.clone())).collect();
         let (engine_clears, told) = told_writes(&execution.outcome);
