@@ -362,10 +362,12 @@ fn regions_go_on_after_one_of_them_was_frozen() {
     cluster.wait_until_same(&["GET", &keys[23]], |answer| *answer == text("0"));
     (3..SITES).for_each(|place| cluster.signal(place, Signal::STOP));
     // Keys that the frozen sites resolve cannot be written, and nobody waits for ever; the others can.
-    let mut written = BTreeSet::new();
+    let (mut written, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     for key in &keys {
         match client.call(&["INCR", key]).expect("a reply in time") {
             Answer::Text(_) => drop(written.insert(key.clone())),
+            // The sites of the region that run may be too busy to answer in time.
+            Answer::Error(text) if text.starts_with("ORDOUNKNOWN") => drop(unknown.insert(key.clone())),
             Answer::Error(text) => assert!(text.starts_with("CLUSTERDOWN"), "{text}"),
             other => panic!("{other:?}"),
         }
@@ -380,7 +382,9 @@ fn regions_go_on_after_one_of_them_was_frozen() {
     (3..SITES).for_each(|place| cluster.signal(place, Signal::CONT));
     for key in &keys {
         let value = if written.contains(key) { "1" } else { "0" };
-        cluster.wait_until_same(&["GET", key], |answer| *answer == text(value));
+        let is_right =
+            |answer: &Answer| *answer == text(value) || unknown.contains(key) && *answer == text("1");
+        cluster.wait_until_same(&["GET", key], is_right);
     }
     for (place, key) in keys.iter().enumerate() {
         assert_eq!(call(&mut cluster.client(place % SITES), &["SET", key, "done"]), ok());
